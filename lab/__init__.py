@@ -1,0 +1,1 @@
+"""The First Passage Attention lab."""
