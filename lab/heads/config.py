@@ -1,0 +1,80 @@
+"""What a head is asked to be, without torch: configurations, their labels, and the way back from a label."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from lab.errors import InputError, nearest
+
+Position = Literal["none", "alibi", "relative", "rope"]
+FieldForm = Literal["walk", "direct"]
+LevelForm = Literal["tied", "offset", "free"]
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Content dimension of query and key vectors; 0 leaves only what the positions and the forgetting say.
+    dim: int = Field(ge=0, le=4096)
+
+
+class SoftmaxConfig(_Config):
+    """Softmax attention with a positional scheme: none, ALiBi, learned relative bias, or RoPE."""
+
+    kind: Literal["softmax"] = "softmax"
+    position: Position = "none"
+
+    @property
+    def label(self) -> str:
+        return f"softmax-{self.position}"
+
+
+class FoxConfig(_Config):
+    """Forgetting attention (arXiv 2503.02130); `gate_bias` is where the pre-sigmoid gates start."""
+
+    kind: Literal["fox"] = "fox"
+    gate_bias: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"fox-gate{self.gate_bias:g}"
+
+
+class FpaConfig(_Config):
+    """First Passage Attention: the form of its field and of its levels, and the fixed penalty scale lambda."""
+
+    kind: Literal["fpa"] = "fpa"
+    field: FieldForm = "walk"
+    level: LevelForm = "tied"
+    penalty_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+    @property
+    def label(self) -> str:
+        return f"fpa-{self.field}-{self.level}"
+
+
+HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig, Field(discriminator="kind")]
+
+LABELS: dict[str, dict[str, Any]] = {
+    **{f"softmax-{p}": {"kind": "softmax", "position": p} for p in ("none", "alibi", "relative", "rope")},
+    **{f"fox-gate{g:g}": {"kind": "fox", "gate_bias": g} for g in (0.0, 4.0)},
+    **{
+        f"fpa-{field}-{level}": {"kind": "fpa", "field": field, "level": level}
+        for field in ("walk", "direct")
+        for level in ("tied", "offset", "free")
+    },
+}
+
+
+def head_config(label: str, dim: int, **options: Any) -> SoftmaxConfig | FoxConfig | FpaConfig:
+    """The configuration named by a label such as "fpa-walk-tied", with that content dimension.
+
+    Raises InputError for an unknown label (the nearest valid one is offered) or option, or a negative dimension.
+    """
+    if label not in LABELS:
+        raise InputError(f"head: unknown head {label!r}{nearest(label, LABELS)}")
+    try:
+        return TypeAdapter(HeadConfig).validate_python({**LABELS[label], "dim": dim, **options})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"head {label}: {'.'.join(str(p) for p in first['loc'][1:])}: {first['msg']}") from None

@@ -1,0 +1,24 @@
+"""The recipe: everything about a training run that is neither the task nor the head."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Recipe(BaseModel):
+    """Adam with cosine decay to 0 on the target cross-entropy, and penalty smoothing tau falling to 0.
+
+    Smoothing replaces max(0, x) by tau * softplus(x / tau): a walk that never dips gets no gradient without it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(default=800, ge=1)
+    batch: int = Field(default=16, ge=1, description="sequences per seed and step")
+    learning_rate: float = Field(default=0.05, gt=0)
+    # In the task's own unit. Step t trains at lengths[t % len]; empty means the task's train_length alone.
+    lengths: tuple[int, ...] = ()
+    smoothing: float = Field(default=1.0, ge=0, description="tau at the first step")
+    smoothing_until: float = Field(default=0.5, ge=0, le=1, description="fraction of the steps at which tau is 0")
+    initial_scale: float = Field(default=0.05, ge=0, description="std of increments, levels, offsets and gates")
+    content_scale: float = Field(default=1.0, ge=0, description="std of query and key embeddings")
+    # Stop a run when every seed's loss has stayed within this of the optimum for 100 steps; 0 is off.
+    early_stop: float = Field(default=0.0, ge=0)
