@@ -1,0 +1,245 @@
+"""The fast path of token-level heads: a target-set step, or a reading, in one pass over the rows, compiled by numba.
+
+For a head whose queries and keys depend on the token alone, the logit before forgetting is a *table*
+
+    logit(i, j) = table[token_i, token_j, min(i - j, width - 1)]
+
+(width 1 without positions), so its head dimension costs nothing here. Forgetting is a log weight per key that the
+row loop keeps up to date: for FoX all keys fade by the row's gate; for FPA, m_ij is non-decreasing in j, so the
+keys whose minimum the new field value lowers are the last ones, and only those are touched again. A key's share of
+the gradient is collected between two such touches and handed to the earliest minimum when it moves: the same
+gradient convention as reference.py, which this file is tested against.
+
+Everything is computed in float64, seed by seed and sequence by sequence in a fixed order, so a seed's numbers do
+not depend on the block of seeds around it.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+SOFTMAX, FOX, FPA = 0, 1, 2
+
+# Columns of what `read` returns for each sequence.
+READ_COLUMNS = ("queries", "loss", "excess_loss", "tv", "exact", "mass", "window", "gap", "gap_rows")
+
+_UNDERFLOW = 1e-280
+# Smaller weights are exactly 0: subnormal numbers would cost a hundred times more than they matter.
+_NOTHING = 1e-300
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _smooth_excess(excess, smoothing):
+    """(penalty, its derivative) for level_j - m_ij; matches reference.penalty."""
+    if not excess > -math.inf:
+        return 0.0, 0.0
+    if smoothing == 0.0:
+        return (excess, 1.0) if excess > 0.0 else (0.0, 0.0)
+    z = excess / smoothing
+    if z > 40.0:
+        return excess, 1.0
+    e = math.exp(-abs(z))
+    value = smoothing * (max(z, 0.0) + math.log1p(e))
+    return value, (1.0 / (1.0 + e) if z >= 0.0 else e / (1.0 + e))
+
+
+@njit(cache=True, nogil=True)
+def _forget(kind, i, gate, field, level, scale, smoothing, minimum, argmin, drop, slope, fade):
+    """Brings every key's penalty up to date for row i. Returns the first key whose minimum moved (i if none).
+
+    drop[j] is the penalty in logits, fade[j] = exp(-drop[j]), slope[j] its derivative with respect to level_j - m_ij.
+    """
+    minimum[i], argmin[i], drop[i], slope[i], fade[i] = math.inf, -1, 0.0, 0.0, 1.0
+    if kind == FOX:
+        factor = math.exp(gate[i])
+        for j in range(i):
+            drop[j] -= gate[i]
+            faded = fade[j] * factor
+            fade[j] = faded if faded > _NOTHING else 0.0
+        return i
+    j = i - 1
+    while j >= 0 and minimum[j] > field[i]:
+        minimum[j] = field[i]
+        value, derivative = _smooth_excess(level[j] - field[i], smoothing)
+        drop[j] = scale * value
+        slope[j] = scale * derivative
+        fade[j] = math.exp(-drop[j]) if drop[j] < 690.0 else 0.0
+        j -= 1
+    return j + 1
+
+
+@njit(cache=True, nogil=True)
+def _row_weights(i, tokens, table, mass, top, drop, fade, weight):
+    """Fills weight[:i+1] with unnormalised weights of row i; returns (their sum, log of the unit they are in)."""
+    width = table.shape[2]
+    of_query, mass_of_query = table[tokens[i]], mass[tokens[i]]
+    total = 0.0
+    for j in range(i + 1):
+        weight[j] = mass_of_query[tokens[j], min(i - j, width - 1)] * fade[j]
+        total += weight[j]
+    if total > _UNDERFLOW:
+        return total, top[tokens[i]]
+    # Every key far below the best entry of the table: start again from the row's own maximum.
+    best = -math.inf
+    for j in range(i + 1):
+        best = max(best, of_query[tokens[j], min(i - j, width - 1)] - drop[j])
+    if best == -math.inf:
+        return 0.0, 0.0
+    total = 0.0
+    for j in range(i + 1):
+        weight[j] = math.exp(of_query[tokens[j], min(i - j, width - 1)] - drop[j] - best)
+        total += weight[j]
+    return total, best
+
+
+@njit(cache=True, nogil=True)
+def _exponentiate(table, mass, top):
+    """mass = exp(table - top) with top[a] the largest entry of query token a."""
+    for a in range(table.shape[0]):
+        top[a] = table[a].max()
+        for b in range(table.shape[1]):
+            for d in range(table.shape[2]):
+                mass[a, b, d] = math.exp(table[a, b, d] - top[a])
+
+
+@njit(cache=True, nogil=True)
+def _pass_gradient(j, collected, slope, argmin, d_field, d_level):
+    """Hands what key j collected since its minimum last moved to its level and to the earliest minimum."""
+    d_level[j] -= slope[j] * collected[j]
+    d_field[argmin[j]] += slope[j] * collected[j]
+    collected[j] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def target_step(kind, tokens, death, queries, table, gate, field, level, scale, smoothing):
+    """Mean target cross-entropy of each seed, and its gradients.
+
+    tokens, death, queries: (seeds, batch, length) as in lab.tasks.Batch. table: (seeds, V, V, width).
+    gate: (seeds, batch, length) log forget gates for FoX; field, level: the same shape for FPA; the unused ones may
+    be of size 0. All floats are float64. Returns loss (seeds,), and the gradients of table, gate, field and level.
+    """
+    seeds, batch, length = tokens.shape
+    loss = np.zeros(seeds)
+    d_table, d_gate = np.zeros_like(table), np.zeros_like(gate)
+    d_field, d_level = np.zeros_like(field), np.zeros_like(level)
+    mass, top = np.empty(table.shape[1:]), np.empty(table.shape[1])
+    minimum, drop, slope, fade = np.empty(length), np.zeros(length), np.zeros(length), np.ones(length)
+    argmin, weight, collected = np.empty(length, np.int64), np.empty(length), np.empty(length)
+    none = np.empty(0)
+    for s in range(seeds):
+        _exponentiate(table[s], mass, top)
+        every = max(1, queries[s].sum())
+        for b in range(batch):
+            token, dies = tokens[s, b], death[s, b]
+            g = gate[s, b] if kind == FOX else none
+            u = field[s, b] if kind == FPA else none
+            v = level[s, b] if kind == FPA else none
+            collected[:] = 0.0
+            for i in range(length):
+                if kind != SOFTMAX:
+                    if kind == FPA:
+                        j = i - 1
+                        while j >= 0 and minimum[j] > u[i]:
+                            if argmin[j] >= 0:
+                                _pass_gradient(j, collected, slope, argmin, d_field[s, b], d_level[s, b])
+                            collected[j] = 0.0
+                            argmin[j] = i
+                            j -= 1
+                    _forget(kind, i, g, u, v, scale, smoothing, minimum, argmin, drop, slope, fade)
+                if queries[s, b, i] == 0:
+                    continue
+                total, unit = _row_weights(i, token, table[s], mass, top, drop, fade, weight)
+                size = 0
+                on_target = 0.0
+                width = table.shape[3]
+                for j in range(i + 1):
+                    if dies[j] > i:
+                        size += 1
+                        on_target += table[s, token[i], token[j], min(i - j, width - 1)] - drop[j]
+                share = queries[s, b, i] / every
+                loss[s] += share * (math.log(total) + unit - on_target / size)
+                per_total, per_target = share / total, share / size
+                for j in range(i + 1):
+                    d_logit = weight[j] * per_total - (per_target if dies[j] > i else 0.0)
+                    d_table[s, token[i], token[j], min(i - j, width - 1)] += d_logit
+                    collected[j] += d_logit
+            if kind == FOX:
+                # a_ij holds c_i - c_j. A row's logit gradients add up to 0, so only the keys' side remains.
+                later = 0.0
+                for j in range(length - 1, -1, -1):
+                    later -= collected[j]
+                    d_gate[s, b, j] = later
+            elif kind == FPA:
+                for j in range(length):
+                    if argmin[j] >= 0:
+                        _pass_gradient(j, collected, slope, argmin, d_field[s, b], d_level[s, b])
+    return loss, d_table, d_gate, d_field, d_level
+
+
+@njit(cache=True, nogil=True)
+def read(kind, tokens, death, queries, table, gate, field, level, scale):
+    """Metrics of every sequence, summed over its queries; arguments as in `target_step`, without smoothing.
+
+    Returns (seeds, batch, len(READ_COLUMNS)) sums weighted by `queries`, and (seeds, batch, 2) with the largest
+    window and the least gap of the sequence. A row whose target is every key it sees has no gap; "gap_rows" counts
+    the queries that have one.
+    """
+    seeds, batch, length = tokens.shape
+    sums = np.zeros((seeds, batch, 9))
+    extremes = np.zeros((seeds, batch, 2))
+    mass, top = np.empty(table.shape[1:]), np.empty(table.shape[1])
+    minimum, drop, slope, fade = np.empty(length), np.zeros(length), np.zeros(length), np.ones(length)
+    argmin, weight = np.empty(length, np.int64), np.empty(length)
+    none = np.empty(0)
+    width = table.shape[3]
+    for s in range(seeds):
+        _exponentiate(table[s], mass, top)
+        for b in range(batch):
+            token, dies = tokens[s, b], death[s, b]
+            g = gate[s, b] if kind == FOX else none
+            u = field[s, b] if kind == FPA else none
+            v = level[s, b] if kind == FPA else none
+            extremes[s, b, 1] = math.inf
+            for i in range(length):
+                if kind != SOFTMAX:
+                    _forget(kind, i, g, u, v, scale, 0.0, minimum, argmin, drop, slope, fade)
+                count = queries[s, b, i]
+                if count == 0:
+                    continue
+                total, unit = _row_weights(i, token, table[s], mass, top, drop, fade, weight)
+                size = 0
+                for j in range(i + 1):
+                    size += dies[j] > i
+                threshold, uniform = 0.5 * total / size, total / size
+                above, hits, missing, on_target, logit_sum = 0, 0, 0.0, 0.0, 0.0
+                low, high, outside = math.inf, -math.inf, -math.inf
+                row = table[s, token[i]]
+                for j in range(i + 1):
+                    logit = row[token[j], min(i - j, width - 1)] - drop[j]
+                    over = weight[j] > threshold
+                    above += over
+                    if dies[j] > i:
+                        hits += over
+                        on_target += weight[j]
+                        missing += max(0.0, uniform - weight[j])
+                        logit_sum += logit
+                        low = min(low, logit)
+                        high = max(high, logit)
+                    else:
+                        outside = max(outside, logit)
+                excess = math.log(total) + unit - logit_sum / size - math.log(size)
+                out = sums[s, b]
+                out[0] += count
+                out[1] += count * (excess + math.log(size))
+                out[2] += count * excess
+                out[3] += count * missing / total
+                out[4] += count * (hits == size and above == size)
+                out[5] += count * on_target / total
+                out[6] += count * (high - low)
+                extremes[s, b, 0] = max(extremes[s, b, 0], high - low)
+                if outside > -math.inf:
+                    out[7] += count * (low - outside)
+                    out[8] += count
+                    extremes[s, b, 1] = min(extremes[s, b, 1], low - outside)
+    return sums, extremes
