@@ -51,9 +51,9 @@ class TaskConfig(_Config):
         from lab.tasks import make_task
 
         task = make_task(self.name, **self.options)
-        default = {name: _plain(value) for name, value in _defaults(type(task)).items()}
-        given = {name: _plain(getattr(task, name)) for name in self.options}
-        kept = {name: value for name, value in sorted(given.items()) if name not in default or default[name] != value}
+        given = {name: value for name, value in task.options().items() if name in self.options}
+        default = {field.name: _plain(field.default) for field in dataclasses.fields(task)}
+        kept = {name: given[name] for name in sorted(given) if given[name] != default[name]}
         self.__dict__["options"] = kept  # the model is frozen for everyone else
         return self
 
@@ -196,20 +196,9 @@ def _fields_at(model: type[BaseModel], path: Sequence[str]) -> Collection[str]:
     return (foreign[path[-1]] if path else model).model_fields.keys()
 
 
-def _defaults(task_type: type) -> dict[str, Any]:
-    """Default values of a task's options, by name (a task is a frozen dataclass)."""
-    defaults = {}
-    for option in dataclasses.fields(task_type):
-        if option.default is not dataclasses.MISSING:
-            defaults[option.name] = option.default
-        elif option.default_factory is not dataclasses.MISSING:
-            defaults[option.name] = option.default_factory()
-    return defaults
-
-
 def _plain(value: Any) -> Any:
-    """`value` as JSON would give it back, so that tuples equal lists; paths become text."""
-    return json.loads(json.dumps(value, default=os.fspath))
+    """A default value as JSON would give it back, so that tuples equal lists; None stands for "no default"."""
+    return None if value is dataclasses.MISSING else json.loads(json.dumps(value))
 
 
 def _short(value: Any) -> str:
