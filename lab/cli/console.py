@@ -1,0 +1,115 @@
+"""What the commands print: tables and JSON on stdout, progress on stderr."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Advance = Callable[[int, str], None]
+LINE_EVERY_SECONDS = 10.0
+WIDTH_WHEN_PIPED = 200
+
+
+def stdout_console() -> "Console":
+    """A Rich console that never breaks a piped table at an imagined 80th column."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDTH_WHEN_PIPED, highlight=False)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", left: int = 1) -> None:
+    """A table whose first `left` columns are text and whose other columns are numbers."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(text(value)) for value in row))
+    stdout_console().print(table)
+
+
+def text(value: Any) -> str:
+    """A cell of a table: numbers short, nothing for what was not measured."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if value and abs(value) < 1e-3 else f"{value:.3f}"
+    return str(value)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout. What JSON cannot say (NaN, infinity) becomes null."""
+    print(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+    """Yields `advance(steps, note)`. A bar on a terminal; elsewhere a plain line now and then.
+
+    >>> with progress("training", total=600) as advance:
+    ...     advance(200, "loss 0.1")
+    """
+    if sys.stderr.isatty():
+        with _bar(what, total) as advance:
+            yield advance
+    else:
+        yield _lines(what, total)
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, note="")
+        yield lambda steps, note: bar.update(task, advance=steps, note=note)
+
+
+def _lines(what: str, total: int | None) -> Advance:
+    done = 0
+    last = time.monotonic()
+
+    def advance(steps: int, note: str) -> None:
+        nonlocal done, last
+        done += steps
+        if time.monotonic() - last >= LINE_EVERY_SECONDS:
+            last = time.monotonic()
+            of = "" if total is None else f"/{total}"
+            print(f"{what}: {done}{of} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    return advance

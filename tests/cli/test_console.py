@@ -1,0 +1,86 @@
+"""Tables, JSON and progress."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from lab.cli import console
+from lab.cli.options import numbers, task_options, words
+from lab.errors import InputError
+
+
+def test_json_is_one_strict_document(capsys):
+    console.print_json(
+        {"a": float("nan"), "b": np.float64(0.5), "c": (1, np.int64(2)), "d": {"e": [float("inf")]}, 3: "é"}
+    )
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"a": None, "b": 0.5, "c": [1, 2], "d": {"e": [None]}, "3": "é"}
+    assert "NaN" not in out
+
+
+def test_a_piped_table_is_not_broken_at_column_80(capsys):
+    header = [f"column {i}" for i in range(12)]
+    console.print_table(header, [["x" * 10] * 12], left=12)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "xxx" in line)
+    assert row.split() == ["x" * 10] * 12
+
+
+def test_brackets_in_a_cell_are_text(capsys):
+    console.print_table(["task"], [["nested-scope[max_depth=8]"]])
+    assert "nested-scope[max_depth=8]" in capsys.readouterr().out
+
+
+def test_cells_of_a_table():
+    assert [console.text(value) for value in (None, float("nan"), True, 0.25, 1e-5, 0.0, 7, "a")] == [
+        "-", "-", "yes", "0.250", "1e-05", "0.000", "7", "a",
+    ]  # fmt: skip
+
+
+def test_progress_away_from_a_terminal_is_a_plain_line_now_and_then(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with console.progress("sweep", total=40) as advance:
+        for _ in range(40):
+            now[0] += 1.0
+            advance(1, "loss 0.1")
+    lines = sys.stderr.getvalue().splitlines()
+    assert lines == [f"sweep: {done}/40 loss 0.1" for done in (10, 20, 30, 40)]
+
+
+def test_progress_on_a_terminal_is_a_bar_on_stderr(monkeypatch, capsys):
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with console.progress("sweep", total=2) as advance:
+        advance(2, "note [not markup]")
+    assert "sweep" in terminal.getvalue()
+    assert "2/2" in terminal.getvalue()
+    assert capsys.readouterr().out == ""
+
+
+def test_lists_of_words_and_numbers():
+    assert words(["a,b", " c ,a", ""]) == ["a", "b", "c"]
+    assert words(None) == []
+    assert numbers("--dim", ["1,2", "4"], least=0) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("bad", ["-1", "x", "1.5", "²"])
+def test_a_list_of_numbers_names_the_one_that_is_none(bad):
+    with pytest.raises(InputError, match=rf"--dim: {bad}: expected whole numbers of at least 0"):
+        numbers("--dim", ["1", bad], least=0)
+
+
+def test_task_options():
+    assert task_options(["max_depth=2", "chance=0.5", "dips=at-end", "on=yes"]) == {
+        "max_depth": 2, "chance": 0.5, "dips": "at-end", "on": True,
+    }  # fmt: skip
+    for bad in ("max_depth", "=2"):
+        with pytest.raises(InputError, match="expected NAME=VALUE"):
+            task_options([bad])
+    with pytest.raises(InputError, match="--option: a: "):
+        task_options(["a=[1"])
