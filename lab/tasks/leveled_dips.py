@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from lab.tasks.base import Batch, Task, probability, whole_number
-from lab.tasks.random import STREAM_SIZE, below, happens, start_stream, threshold
+from lab.tasks.random import below, happens, new_stream, start_stream, threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class LeveledDips(Task):
 @numba.njit(cache=True, nogil=True)
 def _generate(keys, start, levels, key_below, tokens, death, queries):
     num_seeds, count, seq_len = tokens.shape
-    stream = np.zeros(STREAM_SIZE, dtype=np.uint64)
+    stream = new_stream()
     # Live keys in one list per level, newest first: every key is linked once and killed at most once, so a
     # sequence takes O(seq_len * levels).
     newest = np.empty(levels, dtype=np.int64)

@@ -21,7 +21,7 @@ import numba
 import numpy as np
 
 from lab.tasks.base import Batch, Task, probability, whole_number
-from lab.tasks.random import STREAM_SIZE, next_word, start_stream, threshold
+from lab.tasks.random import new_stream, next_word, start_stream, threshold
 
 VOCABULARY = ("key", "open", "close")
 KEY, OPEN, CLOSE = 0, 1, 2
@@ -78,7 +78,7 @@ def indented(tokens: np.ndarray) -> list[str]:
 @numba.njit(cache=True, nogil=True)
 def _generate(keys, start, max_depth, key_below, open_below, tokens, death, queries):
     num_seeds, count, seq_len = tokens.shape
-    stream = np.zeros(STREAM_SIZE, dtype=np.uint64)
+    stream = new_stream()
     live = np.empty(seq_len, dtype=np.int64)  # positions of the live keys: a stack, since scopes nest
     outside = np.empty(max_depth, dtype=np.int64)  # how many keys were live when each open scope opened
     for seed in range(num_seeds):

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from lab.tasks.base import Batch, Task, probability, whole_number
-from lab.tasks.random import STREAM_SIZE, happens, start_stream, threshold
+from lab.tasks.random import happens, new_stream, start_stream, threshold
 
 VOCABULARY = ("key", "drop", "keep", "query")
 KEY, DROP, KEEP, QUERY = 0, 1, 2, 3
@@ -52,7 +52,7 @@ class SubsetDrop(Task):
 @numba.njit(cache=True, nogil=True)
 def _generate(keys, start, drop_below, tokens, death, queries):
     num_seeds, count, seq_len = tokens.shape
-    stream = np.zeros(STREAM_SIZE, dtype=np.uint64)
+    stream = new_stream()
     for seed in range(num_seeds):
         for row in range(count):
             start_stream(stream, keys[seed], start + row)
