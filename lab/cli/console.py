@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-Advance = Callable[[int, str], None]
+Tell = Callable[[float, str], None]
 LINE_EVERY_SECONDS = 10.0
 WIDTH_WHEN_PIPED = 200
 
@@ -66,50 +66,50 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Advance]:
-    """Yields `advance(steps, note)`. A bar on a terminal; elsewhere a plain line now and then.
+def progress(what: str) -> Iterator[Tell]:
+    """Yields `tell(fraction, note)`. A bar on a terminal; elsewhere a plain line now and then. Both on stderr.
 
-    >>> with progress("training", total=600) as advance:
-    ...     advance(200, "loss 0.1")
+    >>> with progress("training") as tell:
+    ...     tell(0.5, "loss 0.1")
     """
     if sys.stderr.isatty():
-        with _bar(what, total) as advance:
-            yield advance
+        with _bar(what) as tell:
+            yield tell
     else:
-        yield _lines(what, total)
+        yield _lines(what)
 
 
 @contextmanager
-def _bar(what: str, total: int | None) -> Iterator[Advance]:
+def _bar(what: str) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
+        TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+        TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total, note="")
-        yield lambda steps, note: bar.update(task, advance=steps, note=note)
+        task = bar.add_task(what, total=1.0, note="")
+        yield lambda fraction, note: bar.update(task, completed=fraction, note=note)
 
 
-def _lines(what: str, total: int | None) -> Advance:
-    done = 0
-    last = time.monotonic()
+def _lines(what: str) -> Tell:
+    start = last = time.monotonic()
 
-    def advance(steps: int, note: str) -> None:
-        nonlocal done, last
-        done += steps
-        if time.monotonic() - last >= LINE_EVERY_SECONDS:
-            last = time.monotonic()
-            of = "" if total is None else f"/{total}"
-            print(f"{what}: {done}{of} {note}".rstrip(), file=sys.stderr, flush=True)
+    def tell(fraction: float, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_EVERY_SECONDS:
+            last = now
+            left = f", about {(now - start) * (1 - fraction) / fraction:.0f} s left" if fraction > 0 else ""
+            line = f"{what}: {fraction:.0%}{left}; {note}" if note else f"{what}: {fraction:.0%}{left}"
+            print(line, file=sys.stderr, flush=True)
 
-    return advance
+    return tell

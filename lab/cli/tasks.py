@@ -41,9 +41,10 @@ def task(
     Prints vocabulary and sizes over 64 sequences; with --show one sequence, with the live keys marked.
 
     \b
-    fpa-lab task nested-scope --show
-    fpa-lab task leveled-dips --length 64 --seed 3
-    fpa-lab task custom --spec sets.yaml --show
+    Examples:
+      fpa-lab task nested-scope --show
+      fpa-lab task leveled-dips --length 64 --seed 3
+      fpa-lab task custom --spec sets.yaml --show
     """
     made = make(name, option, spec, path)
     length = made.train_length if length is None else length

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli.console import Advance, print_json, print_table, progress
+from lab.cli.console import Tell, print_json, print_table, progress
 from lab.cli.options import Device, Json, check_device
 from lab.cli.tasks import Option, Spec, make
 from lab.errors import InputError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FACTORS = (1, 2, 4, 8)
 SEQUENCES = 64
 BARS = "▁▂▃▄▅▆▇█"
+BARS_SHOWN = 20
 # The sparkline is logarithmic between these losses above the optimum.
 LOWEST, HIGHEST = 1e-4, 1.0
 
@@ -44,8 +45,9 @@ def train(
     most 0.05 on fresh test sequences of the training length.
 
     \b
-    fpa-lab train --task nested-scope --head fpa-walk-tied --dim 1 --seeds 4
-    fpa-lab train --task subset-drop --head fox-gate4 --dim 2 --seeds 8 --steps 400
+    Examples:
+      fpa-lab train --task nested-scope --head fpa-walk-tied --dim 1 --seeds 4
+      fpa-lab train --task subset-drop --head fox-gate4 --dim 2 --seeds 8 --steps 400
     """
     from lab.heads import head_config
 
@@ -56,8 +58,8 @@ def train(
 
     from lab.training.ensemble import train as train_ensemble
 
-    with progress(f"{task_name} {head}", total=steps) as advance:
-        trained = train_ensemble(made, config, recipe, range(seeds), device=device, on_step=_reporter(advance))
+    with progress(f"{task_name} {head}") as tell:
+        trained = train_ensemble(made, config, recipe, range(seeds), device=device, on_step=_reporter(steps, tell))
     readings = _evaluations(made, trained)
     if as_json:
         print_json(_document(made, trained, readings))
@@ -78,7 +80,7 @@ def _recipe(**fields: Any) -> Any:
         raise InputError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
 
 
-def _reporter(advance: Advance) -> Callable[[int, "np.ndarray | None"], None]:
+def _reporter(steps: int, tell: Tell) -> Callable[[int, "np.ndarray | None"], None]:
     """Turns the trainer's calls (after every step; losses at curve points only) into progress."""
     note = ""
 
@@ -86,8 +88,7 @@ def _reporter(advance: Advance) -> Callable[[int, "np.ndarray | None"], None]:
         nonlocal note
         if losses is not None:
             note = f"median loss above optimum {sorted(losses)[len(losses) // 2]:.3g}"
-        if step:
-            advance(1, note)
+        tell(step / steps, note)
 
     return on_step
 
@@ -97,11 +98,11 @@ def _evaluations(made: "Task", trained: "Trained") -> "dict[int, list[Reading]]"
     from lab.training.metrics import read_task
 
     lengths = [factor * made.train_length for factor in FACTORS]
-    with progress("reading fresh test sequences", total=len(lengths)) as advance:
-        readings = {}
-        for factor, length in zip(FACTORS, lengths, strict=True):
+    readings = {}
+    with progress("fresh test sequences") as tell:
+        for done, (factor, length) in enumerate(zip(FACTORS, lengths, strict=True)):
+            tell(done / len(FACTORS), f"{factor}x the training length")
             readings[factor] = read_task(trained.head, made, "test", sequences=SEQUENCES, length=length)
-            advance(1, f"{factor}x")
     return readings
 
 
@@ -122,13 +123,14 @@ def _print_training(trained: "Trained", readings: "dict[int, list[Reading]]") ->
 
 
 def spark(losses: Sequence[float]) -> str:
-    """A row of bars, one per curve point, logarithmic.
+    """A row of at most 20 bars, logarithmic; a longer curve is thinned, and keeps its last point.
 
     >>> spark([1.0, 0.01, 0.0001])
     '█▅▁'
     """
+    thin = losses[:: -math.ceil(len(losses) / BARS_SHOWN)][::-1]
     span = math.log(HIGHEST / LOWEST)
-    heights = (math.log(min(max(float(loss), LOWEST), HIGHEST) / LOWEST) / span for loss in losses)
+    heights = (math.log(min(max(float(loss), LOWEST), HIGHEST) / LOWEST) / span for loss in thin)
     return "".join(BARS[round(height * (len(BARS) - 1))] for height in heights)
 
 

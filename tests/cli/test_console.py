@@ -43,12 +43,16 @@ def test_progress_away_from_a_terminal_is_a_plain_line_now_and_then(monkeypatch)
     now = [0.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with console.progress("sweep", total=40) as advance:
-        for _ in range(40):
-            now[0] += 1.0
-            advance(1, "loss 0.1")
-    lines = sys.stderr.getvalue().splitlines()
-    assert lines == [f"sweep: {done}/40 loss 0.1" for done in (10, 20, 30, 40)]
+    with console.progress("sweep") as tell:
+        for step in range(41):
+            now[0] = float(step)
+            tell(step / 40, "loss 0.1")
+    assert sys.stderr.getvalue().splitlines() == [
+        "sweep: 25%, about 30 s left; loss 0.1",
+        "sweep: 50%, about 20 s left; loss 0.1",
+        "sweep: 75%, about 10 s left; loss 0.1",
+        "sweep: 100%, about 0 s left; loss 0.1",
+    ]
 
 
 def test_progress_on_a_terminal_is_a_bar_on_stderr(monkeypatch, capsys):
@@ -56,10 +60,11 @@ def test_progress_on_a_terminal_is_a_bar_on_stderr(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with console.progress("sweep", total=2) as advance:
-        advance(2, "note [not markup]")
+    with console.progress("sweep") as tell:
+        tell(0.5, "note [not markup]")
     assert "sweep" in terminal.getvalue()
-    assert "2/2" in terminal.getvalue()
+    assert "50%" in terminal.getvalue()
+    assert "note [not markup]" in terminal.getvalue()
     assert capsys.readouterr().out == ""
 
 

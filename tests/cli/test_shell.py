@@ -127,7 +127,12 @@ def test_trouble_with_files_is_bad_input_but_a_bug_keeps_its_traceback(fpa_lab, 
 def test_full_disk_behind_stdout(tmp_path):
     with open(tmp_path / "out", "w") as out:
         done = subprocess.run(
-            [*FPA_LAB, "--help"], stdout=out, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=no_file_may_grow
+            [*FPA_LAB, "--help"],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            preexec_fn=no_file_may_grow,
         )
     assert done.returncode == 2
     assert done.stderr == "fpa-lab: error: output: File too large\n"
