@@ -31,7 +31,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: 
 
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index < left else "right", overflow="fold")
+        table.add_column(name, justify="left" if index < left else "right", overflow="fold", no_wrap=index >= left)
     for row in rows:
         table.add_row(*(escape(text(value)) for value in row))
     stdout_console().print(table)

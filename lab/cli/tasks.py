@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lab.cli.console import print_json, print_table
+from lab.cli.errors import say
 from lab.cli.options import Json, task_options
 from lab.errors import InputError
 
@@ -68,12 +69,21 @@ def make(name: str, option: list[str] | None, spec: Path | None, path: Path | No
     if spec is not None:
         if name != "custom":
             raise InputError(f"--spec: belongs to the task custom, not to {name}")
-        options |= custom_options(spec)
+        options |= _custom_options(spec)
     if path is not None:
         if name != "source-scopes":
             raise InputError(f"--path: belongs to the task source-scopes, not to {name}")
         options["path"] = str(path)
     return make_task(name, **options)
+
+
+def _custom_options(spec: Path) -> dict[str, Any]:
+    from proofs_check.keysets import load
+
+    key_sets = load(str(spec))
+    for warning in key_sets.warnings:
+        say(f"warning: {spec}: {warning}")
+    return key_sets.to_data()
 
 
 def _facts(made: "Task", batch: "Batch", length: int) -> dict[str, Any]:

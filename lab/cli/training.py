@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FACTORS = (1, 2, 4, 8)
 SEQUENCES = 64
 BARS = "▁▂▃▄▅▆▇█"
-BARS_SHOWN = 20
+BARS_SHOWN = 16
 # The sparkline is logarithmic between these losses above the optimum.
 LOWEST, HIGHEST = 1e-4, 1.0
 
@@ -94,24 +94,33 @@ def _reporter(steps: int, tell: Tell) -> Callable[[int, "np.ndarray | None"], No
 
 
 def _evaluations(made: "Task", trained: "Trained") -> "dict[int, list[Reading]]":
-    """Fresh test sequences at 1, 2, 4 and 8 times the training length: one Reading per seed at each."""
+    """One Reading per seed on fresh test sequences, at multiples of the training length."""
     from lab.training.metrics import read_task
 
-    lengths = [factor * made.train_length for factor in FACTORS]
+    factors = (1,) if made.name == "custom" else FACTORS  # a key-set specification has one length
     readings = {}
     with progress("fresh test sequences") as tell:
-        for done, (factor, length) in enumerate(zip(FACTORS, lengths, strict=True)):
-            tell(done / len(FACTORS), f"{factor}x the training length")
+        for done, factor in enumerate(factors):
+            tell(done / len(factors), f"{factor}x the training length")
+            length = factor * made.train_length
             readings[factor] = read_task(trained.head, made, "test", sequences=SEQUENCES, length=length)
     return readings
 
 
 def _print_training(trained: "Trained", readings: "dict[int, list[Reading]]") -> None:
-    header = ["seed", "learning curve", "loss", "TV", *(f"exact {factor}x" for factor in FACTORS), "success"]
+    header = [
+        "seed",
+        "learning curve",
+        "loss",
+        "TV",
+        "exact 1x",
+        *(f"{factor}x" for factor in list(readings)[1:]),
+        "success",
+    ]
     rows = []
     for index, seed in enumerate(trained.head.seeds):
         at_one = readings[1][index]
-        exact = [readings[factor][index].exact for factor in FACTORS]
+        exact = [read[index].exact for read in readings.values()]
         rows.append([seed, spark(trained.curve[index]), at_one.excess_loss, at_one.tv, *exact, at_one.success])
     print_table(header, rows, left=2)
     successes = sum(reading.success for reading in readings[1])
@@ -123,7 +132,7 @@ def _print_training(trained: "Trained", readings: "dict[int, list[Reading]]") ->
 
 
 def spark(losses: Sequence[float]) -> str:
-    """A row of at most 20 bars, logarithmic; a longer curve is thinned, and keeps its last point.
+    """A row of at most 16 bars, logarithmic; a longer curve is thinned, and keeps its last point.
 
     >>> spark([1.0, 0.01, 0.0001])
     '█▅▁'
@@ -138,7 +147,7 @@ def _document(made: "Task", trained: "Trained", readings: "dict[int, list[Readin
     seeds = []
     for index, seed in enumerate(trained.head.seeds):
         curve = [[step, float(loss)] for step, loss in zip(trained.curve_steps, trained.curve[index], strict=True)]
-        read = {str(factor): readings[factor][index].row() for factor in FACTORS}
+        read = {str(factor): per_seed[index].row() for factor, per_seed in readings.items()}
         seeds.append({"seed": seed, "curve": curve, "evaluations": read})
     return {
         "task": made.name,
