@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.errors import InputError, nearest
 from lab.tasks.base import SPLITS, Batch, Task, count_duplicates
+from lab.tasks.custom import Custom
 from lab.tasks.leveled_dips import LeveledDips
 from lab.tasks.nested_scope import NestedScope
 from lab.tasks.subset_drop import SubsetDrop
@@ -22,6 +23,7 @@ TASKS: dict[str, type[Task]] = {
     NestedScope.name: NestedScope,
     LeveledDips.name: LeveledDips,
     SubsetDrop.name: SubsetDrop,
+    Custom.name: Custom,
 }
 
 

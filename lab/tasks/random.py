@@ -132,3 +132,15 @@ def below(stream, bound):
 def happens(stream, successes):
     """True with probability successes / 2^32; `successes` comes from `threshold`."""
     return next_word(stream) < successes
+
+
+@numba.njit(cache=True, nogil=True)
+def choices(keys, start, count, bound):
+    """int64 (len(keys), count): for each sequence one integer in 0..bound-1, the first draw of its stream."""
+    drawn = np.empty((len(keys), count), dtype=np.int64)
+    stream = new_stream()
+    for seed in range(len(keys)):
+        for row in range(count):
+            start_stream(stream, keys[seed], start + row)
+            drawn[seed, row] = below(stream, bound)
+    return drawn
