@@ -54,8 +54,9 @@ class Head(nn.Module, ABC):
         return torch.stack([std * torch.randn(shape, generator=g) for g in self._generators])
 
     def content_table(self) -> Float[Tensor, "seeds vocab vocab"]:
-        """s q.k for every (query token, key token)."""
-        return self.scale * (self.query[:, :, None, :] * self.key[:, None, :, :]).sum(-1)
+        """s q.k for every (query token, key token), half precision widened."""
+        query, key = reference.widen(self.query), reference.widen(self.key)
+        return self.scale * (query[:, :, None, :] * key[:, None, :, :]).sum(-1)
 
     def logit_table(self, length: int) -> Float[Tensor, "seeds vocab vocab width"]:
         """The logit before forgetting by (query token, key token, distance), for sequences of that length."""

@@ -54,6 +54,7 @@ class FpaConfig(_Config):
 
 
 HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig, Field(discriminator="kind")]
+_CONFIGS: dict[str, type[_Config]] = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig}
 
 LABELS: dict[str, dict[str, Any]] = {
     **{f"softmax-{p}": {"kind": "softmax", "position": p} for p in ("none", "alibi", "relative", "rope")},
@@ -77,4 +78,8 @@ def head_config(label: str, dim: int, **options: Any) -> SoftmaxConfig | FoxConf
         return TypeAdapter(HeadConfig).validate_python({**LABELS[label], "dim": dim, **options})
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"head {label}: {'.'.join(str(p) for p in first['loc'][1:])}: {first['msg']}") from None
+        option = ".".join(str(part) for part in first["loc"][1:])
+        if first["type"] != "extra_forbidden":
+            raise InputError(f"head {label}: {option}: {first['msg']}") from None
+        fields = _CONFIGS[LABELS[label]["kind"]].model_fields
+        raise InputError(f"head {label}: {option}: unknown option{nearest(option, fields.keys() - {'kind'})}") from None

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lab.ops.reference import widen
+
 ROPE_BASE = 10000.0
 
 
@@ -17,8 +19,9 @@ class Alibi(nn.Module):
         self.log_slope = nn.Parameter(torch.full((seeds,), self.first_slope).log())
 
     def bias(self, length: int) -> Float[Tensor, "seeds length"]:
-        distance = torch.arange(length, dtype=self.log_slope.dtype, device=self.log_slope.device)
-        return -self.log_slope.exp()[:, None] * distance
+        log_slope = widen(self.log_slope)
+        distance = torch.arange(length, dtype=log_slope.dtype, device=log_slope.device)
+        return -log_slope.exp()[:, None] * distance
 
 
 class RelativeBias(nn.Module):
@@ -36,10 +39,15 @@ class RelativeBias(nn.Module):
 def rotate(
     vectors: Float[Tensor, "*lead length head_dim"], positions: Float[Tensor, " length"]
 ) -> Float[Tensor, "*lead length head_dim"]:
-    """RoPE (arXiv 2104.09864): dimension pairs (2p, 2p+1) turn by position * base^(-2p/d); an odd last one stays."""
+    """RoPE (arXiv 2104.09864): dimension pairs (2p, 2p+1) turn by position * base^(-2p/d); an odd last one stays.
+
+    Half vectors are widened. Angles keep the dtype of `positions`: in float32 they lose digits as positions grow.
+    """
+    vectors = widen(vectors)
     pairs = vectors.shape[-1] // 2
     frequency = ROPE_BASE ** (-torch.arange(pairs, dtype=positions.dtype, device=positions.device) / max(1, pairs))
-    angle = (positions[:, None] * frequency).to(vectors.dtype)
+    angle = positions[:, None] * frequency
+    cos, sin = angle.cos().to(vectors.dtype), angle.sin().to(vectors.dtype)
     even, odd = vectors[..., 0 : 2 * pairs : 2], vectors[..., 1 : 2 * pairs : 2]
-    turned = torch.stack((even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()), -1)
+    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1)
     return torch.cat((turned.flatten(-2), vectors[..., 2 * pairs :]), -1)

@@ -25,7 +25,7 @@ class SoftmaxHead(Head):
             position = torch.arange(length, dtype=torch.float64, device=self.query.device)
             # Rotating only the query by the distance gives the same inner product as rotating both.
             turned = rotate(self.query[:, :, None, :].expand(-1, -1, length, -1), position)
-            return self.scale * torch.einsum("sawd,sbd->sabw", turned, self.key)
+            return self.scale * torch.einsum("sawd,sbd->sabw", turned, reference.widen(self.key))
         content = self.content_table()[..., None]
         return content if self.positional is None else content + self.positional.bias(length)[:, None, None, :]
 

@@ -182,8 +182,8 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
     """Metrics of every sequence, summed over its queries; arguments as in `target_step`, without smoothing.
 
     Returns (seeds, batch, len(READ_COLUMNS)) sums weighted by `queries`, and (seeds, batch, 2) with the largest
-    window and the least gap of the sequence. A row whose target is every key it sees has no gap; "gap_rows" counts
-    the queries that have one.
+    window and the least gap of the sequence. A row has no gap when nothing outside its target has any weight;
+    "gap_rows" counts the queries that have one. A target key of weight 0 makes loss and window infinite.
     """
     seeds, batch, length = tokens.shape
     sums = np.zeros((seeds, batch, 9))
@@ -208,6 +208,8 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
                 if count == 0:
                     continue
                 total, unit = _row_weights(i, token, table[s], mass, top, drop, fade, weight)
+                if total == 0.0:
+                    total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
                 size = 0
                 for j in range(i + 1):
                     size += dies[j] > i
@@ -236,8 +238,9 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
                 out[3] += count * missing / total
                 out[4] += count * (hits == size and above == size)
                 out[5] += count * on_target / total
-                out[6] += count * (high - low)
-                extremes[s, b, 0] = max(extremes[s, b, 0], high - low)
+                window = high - low if low > -math.inf else math.inf
+                out[6] += count * window
+                extremes[s, b, 0] = max(extremes[s, b, 0], window)
                 if outside > -math.inf:
                     out[7] += count * (low - outside)
                     out[8] += count

@@ -166,6 +166,7 @@ def fpa_logits(query, key, field, level, *, penalty_scale=1.0, smoothing=0.0, bi
 
 def masked_softmax(logits: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     """Softmax over the last axis where -inf means masked. A fully masked row has weights 0 and gradient 0."""
+    logits = widen(logits)
     top = logits.detach().amax(-1, keepdim=True)
     mass = torch.exp(logits - torch.where(top.isfinite(), top, 0.0))
     total = mass.sum(-1, keepdim=True)
@@ -214,12 +215,14 @@ def target_cross_entropy(
 ) -> Float[Tensor, "*lead queries"]:
     """Cross-entropy from the uniform distribution on the target to the attention weights, for each query row.
 
-    Its least value is log |target|. Rows with an empty target give 0 and no gradient.
+    Its least value is log |target|. Rows with an empty target give 0 and no gradient; fully masked rows with a
+    target give +inf and no gradient.
     """
+    logits = widen(logits)
     size = targets.sum(-1)
-    scored = size > 0
     top = logits.detach().amax(-1, keepdim=True)
+    scored = (size > 0) & (top > -math.inf).squeeze(-1)
     shifted = logits - torch.where(top.isfinite(), top, 0.0)
     log_total = torch.where(scored[..., None], shifted, 0.0).exp().sum(-1).log()
     on_target = torch.where(targets, shifted, 0.0).sum(-1) / size.clamp_min(1)
-    return torch.where(scored, log_total - on_target, 0.0)
+    return torch.where(scored, log_total - on_target, torch.where(size > 0, math.inf, 0.0))
