@@ -15,6 +15,12 @@ class FpaHead(Head):
     level: tied, the field at the key; offset, that plus one number per token; free, one value per token.
     """
 
+    # Only those that the configuration asks for exist; each (seeds, vocab).
+    increment: nn.Parameter
+    field_value: nn.Parameter
+    offset: nn.Parameter
+    level_value: nn.Parameter
+
     def __init__(self, config, vocab_size, seeds, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
         values = nn.Parameter(self._normal(self.initial_scale, vocab_size))

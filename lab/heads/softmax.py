@@ -1,7 +1,6 @@
 """Softmax attention with no positions, ALiBi, a learned relative bias, or RoPE."""
 
 import torch
-from torch import nn
 
 from lab.heads.base import Head
 from lab.heads.positional import Alibi, RelativeBias, rotate
@@ -12,9 +11,11 @@ from lab.ops.dispatch import TokenLogits
 class SoftmaxHead(Head):
     """s q_i.k_j + b_{i-j}; under RoPE q and k are rotated instead."""
 
+    positional: Alibi | RelativeBias | None
+
     def __init__(self, config, vocab_size, seeds, *, max_len, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
-        self.positional: nn.Module | None = None
+        self.positional = None
         if config.position == "alibi":
             self.positional = Alibi(len(self.seeds))
         elif config.position == "relative":

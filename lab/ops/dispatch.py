@@ -55,15 +55,15 @@ class _FusedStep(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, kind, table, gate, field, level, scale, smoothing, tokens, death, queries):
-        given = [None if x is None else x.detach().double().contiguous().numpy() for x in (table, gate, field, level)]
-        unused = np.empty((0, 0, 0))
         loss, *gradients = fused.target_step(
             _KINDS[kind],
             tokens.numpy(),
             death.numpy(),
             queries.numpy(),
-            given[0],
-            *(unused if x is None else x for x in given[1:]),
+            _float64(table),
+            _float64(gate),
+            _float64(field),
+            _float64(level),
             scale,
             smoothing,
         )
@@ -131,20 +131,22 @@ def read_sequences(
     queries: Int[Tensor, "seeds batch length"],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sums of the metrics over each sequence's queries, and the extremes of window and gap; see `fused.read`."""
-    unused = np.empty((0, 0, 0))
-    given = [
-        unused if x is None else x.detach().double().cpu().contiguous().numpy()
-        for x in (logits.gate, logits.field, logits.level)
-    ]
     return fused.read(
         _KINDS[logits.kind],
         tokens.cpu().numpy(),
         death.cpu().numpy(),
         queries.cpu().numpy(),
-        logits.table.detach().double().cpu().contiguous().numpy(),
-        *given,
+        _float64(logits.table),
+        _float64(logits.gate),
+        _float64(logits.field),
+        _float64(logits.level),
         float(logits.penalty_scale),
     )
+
+
+def _float64(x: Tensor | None) -> np.ndarray:
+    """What the compiled path takes; an empty array stands for what a head does not have."""
+    return np.empty((0, 0, 0)) if x is None else x.detach().double().cpu().contiguous().numpy()
 
 
 @cache
