@@ -18,11 +18,11 @@ ROOT = Path(lab.__file__).parent
 
 # Packages that matter to every cell, whole.
 SHARED = ("lab.ops", "lab.training")
-# Packages of which only what is imported matters: an edit to one head or task leaves the results of others valid.
+# Packages of which only what is imported matters. The heads and tasks in them are looked up by name, so they matter to
+# a cell that names them or to another head or task that builds on them, not to every module that can look them up:
+# an edit to one head leaves the results of the others valid.
 FOLLOWED = ("lab.heads", "lab.tasks")
-# Where every head and every task is looked up by name. What they import is not followed: the cell's own head and
-# tasks are named instead. What a configuration says is part of the cell's identity already.
-FACTORIES = ("lab.heads", "lab.heads.base", "lab.tasks")
+# What a configuration says is part of the cell's identity already.
 CONFIGURATION = ("lab.heads.config",)
 
 _LAYOUT = {tokenize.INDENT: ">", tokenize.DEDENT: "<"}
@@ -50,13 +50,17 @@ def relevant_modules(tasks: Sequence[str], head: str, root: Path = ROOT) -> dict
     for package in SHARED:
         files = (root.parent / package.replace(".", "/")).glob("*.py")
         waiting += [package if file.stem == "__init__" else f"{package}.{file.stem}" for file in files]
+    by_name = _named_modules()
     found: dict[str, Path] = {}
     while waiting:
         module = waiting.pop()
         path = _file(module, root)
         if path is not None and module not in found and module not in CONFIGURATION:
             found[module] = path
-            waiting += _followed(module, path)
+            imports = _imports(path, _package(module, path), path.stat().st_mtime_ns)
+            waiting += [
+                name for name in imports if name.startswith(FOLLOWED) and (module in by_name or name not in by_name)
+            ]
     return {module: path for module, path in found.items() if module not in FOLLOWED}
 
 
@@ -111,12 +115,9 @@ def _file_hash(path: Path, modified: int) -> str:
     return hashlib.sha256(normalised(path.read_text(encoding="utf-8")).encode()).hexdigest()
 
 
-def _followed(module: str, path: Path) -> list[str]:
-    """Modules under FOLLOWED that a module imports, unless it is a factory."""
-    if module in FACTORIES:
-        return []
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return [name for name in _imports(path, package, path.stat().st_mtime_ns) if name.startswith(FOLLOWED)]
+def _package(module: str, path: Path) -> str:
+    """The package that relative imports of a module start from."""
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
 
 
 @cache
@@ -131,6 +132,15 @@ def _imports(path: Path, package: str, modified: int) -> list[str]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
     return names
+
+
+def _named_modules() -> set[str]:
+    """Modules of heads and of tasks that are looked up by name."""
+    from lab.heads.config import LABELS
+    from lab.tasks import TASKS
+
+    kinds = {options["kind"] for options in LABELS.values()}
+    return {f"lab.heads.{kind}" for kind in kinds} | {task.__module__ for task in TASKS.values()}
 
 
 def _module_of_task(name: str) -> str:

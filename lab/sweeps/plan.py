@@ -7,7 +7,6 @@ exactly when computing it again could not change it.
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +49,7 @@ class TaskConfig(_Config):
     def _canonical(self) -> Self:
         from lab.tasks import make_task
 
-        task = make_task(self.name, **self.options)
+        task: Any = make_task(self.name, **self.options)
         given = {name: value for name, value in task.options().items() if name in self.options}
         default = {field.name: _plain(field.default) for field in dataclasses.fields(task)}
         kept = {name: given[name] for name in sorted(given) if given[name] != default[name]}
@@ -131,6 +130,8 @@ class Unit:
 class Plan:
     """Cells times seeds. `block` seeds are trained together in a unit; results do not depend on it.
 
+    `part` says that these are not all the cells of the experiment: running them leaves the others in its results.
+
     Raises InputError when a cell or a seed stands twice or when the block is empty.
     """
 
@@ -139,6 +140,7 @@ class Plan:
     cells: Sequence[Cell]
     seeds: Sequence[int]
     block: int = 16
+    part: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", tuple(self.cells))
@@ -154,6 +156,24 @@ class Plan:
         stray = {cell.experiment for cell in self.cells} - {self.name}
         if stray:
             raise InputError(f"plan {self.name}: cells: belong to the experiment {sorted(stray)[0]}")
+
+    def select(self, heads: Collection[str] = (), dims: Collection[int] = ()) -> "Plan":
+        """The part of the plan with these head labels and these dimensions; nothing given means all.
+
+        Raises InputError for a head or dimension that no cell has.
+        """
+        for head in heads:
+            if head not in (labels := {cell.head.label for cell in self.cells}):
+                raise InputError(f"{self.name}: head: {head} is not in this experiment{nearest(head, labels)}")
+        for dim in dims:
+            if dim not in (known := sorted({cell.head.dim for cell in self.cells})):
+                raise InputError(f"{self.name}: dim: {dim} is not in this experiment; valid: {_listed(known)}")
+        cells = [
+            cell
+            for cell in self.cells
+            if (not heads or cell.head.label in heads) and (not dims or cell.head.dim in dims)
+        ]
+        return dataclasses.replace(self, cells=cells, part=self.part or len(cells) < len(self.cells))
 
     def blocks(self) -> list[tuple[int, ...]]:
         """The seeds in blocks. Adding seeds to a plan leaves its earlier full blocks as they are."""
@@ -199,6 +219,10 @@ def _fields_at(model: type[BaseModel], path: Sequence[str]) -> Collection[str]:
 def _plain(value: Any) -> Any:
     """A default value as JSON would give it back, so that tuples equal lists; None stands for "no default"."""
     return None if value is dataclasses.MISSING else json.loads(json.dumps(value))
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _short(value: Any) -> str:

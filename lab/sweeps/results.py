@@ -71,8 +71,10 @@ class CellResult:
     weights: bytes | None = None
 
 
-def table_rows(name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> list[tuple[Any, ...]]:
-    """Rows as tuples in column order, plain Python values, floats rounded to the published digits.
+def table_rows(
+    name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type], *, digits: bool = True
+) -> list[tuple[Any, ...]]:
+    """Rows as tuples in column order, plain Python values, floats rounded to the published digits unless told not to.
 
     Raises ValueError when a row has other columns than the table: the unit function is wrong, not the user.
     """
@@ -80,11 +82,8 @@ def table_rows(name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[st
         if row.keys() != columns.keys():
             wrong = sorted(row.keys() ^ columns.keys())
             raise ValueError(f"{name}: a row lacks or adds the columns {', '.join(wrong)}")
-    return [tuple(_plain(row[column], kind) for column, kind in columns.items()) for row in rows]
-
-
-def _plain(value: Any, kind: type) -> Any:
-    return rounded(value) if kind is float else kind(value)
+    plain = {int: int, str: str, float: rounded if digits else float}
+    return [tuple(plain[kind](row[column]) for column, kind in columns.items()) for row in rows]
 
 
 def rounded(value: float) -> float:

@@ -1,0 +1,31 @@
+"""The chance line: a reader that weights all keys seen so far equally, whatever they are."""
+
+import json
+from functools import lru_cache
+
+import numpy as np
+
+from lab.sweeps.plan import TaskConfig
+
+SEQUENCES = 64
+
+
+def chance_level(task: TaskConfig, length: int, sequences: int = SEQUENCES) -> dict[str, float]:
+    """Mean `tv`, `exact` and `excess_loss` over the queries of test sequences of seed 0, for any task that samples.
+
+    With K keys seen and a target of S of them the weights are 1/K: tv = 1 - S/K, the loss above the optimum is
+    log(K/S), and the keys above half the uniform weight 1/S are all keys or none, so only S = K is exact.
+    """
+    return dict(_levels(task.name, json.dumps(task.options, sort_keys=True), length, sequences))
+
+
+@lru_cache(maxsize=256)
+def _levels(name: str, options: str, length: int, sequences: int) -> dict[str, float]:
+    task = TaskConfig(name=name, options=json.loads(options)).make()
+    batch = task.sample("test", [0], 0, sequences, length=length)
+    seen = np.cumsum(batch.death > 0, axis=-1)
+    scored = batch.queries > 0
+    keys, targets, queries = seen[scored], batch.target_sizes()[scored], batch.queries[scored]
+    share = targets / keys
+    values = {"tv": 1 - share, "exact": share == 1, "excess_loss": -np.log(share)}
+    return {metric: float(np.average(value, weights=queries)) for metric, value in values.items()}

@@ -1,0 +1,189 @@
+"""Results as pandas tables, the same from a store and from published CSVs."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lab.errors import InputError, nearest
+from lab.sweeps import results
+from lab.sweeps.store import Store
+
+# Columns of the tables as they are stored and published; Frames adds those of JOINED to all but `cells`.
+CELLS: dict[str, type] = {
+    "cell": str,
+    "experiment": str,
+    "preset": str,
+    "task": str,
+    "head": str,
+    "dim": int,
+    "learning_rate": float,
+    "parameters_per_seed": int,
+    "code": str,
+    "config": str,
+}
+CURVES: dict[str, type] = {"cell": str, "step": int, "n": int, "q25": float, "median": float, "q75": float}
+COLUMNS: dict[str, dict[str, type]] = {
+    "cells": CELLS,
+    "evaluations": {"cell": str, **results.EVALUATIONS},
+    "curves": CURVES,
+    "parameters": {"cell": str, **results.PARAMETERS},
+    "files": {"cell": str, **results.FILES},
+}
+JOINED = {"train_task": "task", "head": "head", "dim": "dim", "learning_rate": "learning_rate"}
+# Rows of a table are sorted by these, so that equal results are equal tables whatever the order of computing.
+ORDER = {
+    "cells": ["experiment", "preset", "task", "head", "dim", "learning_rate", "config", "cell"],
+    "evaluations": ["cell", "task", "split", "length", "seed"],
+    "curves": ["cell", "step"],
+    "parameters": ["cell", "name", "token", "seed"],
+    "files": ["cell", "file"],
+}
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The results of some experiments.
+
+    cells        cell, experiment, preset, task, head, dim, learning_rate, parameters_per_seed, code, config (JSON)
+    evaluations  cell, seed, task, split, length, factor, queries, loss, ..., success (`results.EVALUATIONS`)
+    curves       cell, step, n, q25, median, q75: quartiles over n seeds of the loss above the optimum
+    parameters   cell, seed, name, token, value
+    files        cell, file, seq_len, scopes, queries, seeds, exact_mean, exact_min, tv_mean, perfect
+
+    All but `cells` carry train_task, head, dim and learning_rate of their cell too. `origin` says where the rows are
+    from, for messages.
+    """
+
+    cells: pd.DataFrame
+    evaluations: pd.DataFrame
+    curves: pd.DataFrame
+    parameters: pd.DataFrame
+    files: pd.DataFrame
+    origin: str = ""
+
+    def of(self, cells: Sequence[str]) -> "Frames":
+        """The rows of these cells alone."""
+        kept = {name: frame[frame["cell"].isin(cells)].reset_index(drop=True) for name, frame in self.tables().items()}
+        return Frames(**kept, origin=self.origin)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+def load_frames(
+    source: Store | str | os.PathLike[str], names: Sequence[str] | None = None, *, preset: str | None = None
+) -> Frames:
+    """Results of the experiments `names` (all by default) from a store or a folder of published CSVs.
+
+    A folder is one published experiment, with its manifest.json, or holds several. From a store come the cells of
+    every experiment as it was last run under `preset`; by default under the preset that was run last.
+
+    Raises InputError when the source is neither, an experiment is not in it, or a published file is not what its
+    manifest says.
+    """
+    if isinstance(source, Store):
+        return _from_store(source, names, preset)
+    path = Path(source)
+    if path.is_dir():
+        from lab.sweeps.published import read_published
+
+        return read_published(path, names, preset)
+    with Store(path, write=False) as store:
+        return _from_store(store, names, preset)
+
+
+def build(tables: dict[str, pd.DataFrame], origin: str) -> Frames:
+    """Frames from tables with the columns of COLUMNS: typed, sorted, cell columns joined."""
+    plain = {name: _typed(tables[name], columns).sort_values(ORDER[name]) for name, columns in COLUMNS.items()}
+    cells = plain["cells"].reset_index(drop=True)
+    about = cells.drop_duplicates("cell").set_index("cell")
+    joined = {"cells": cells}
+    for name in list(COLUMNS)[1:]:
+        frame = plain[name].reset_index(drop=True)
+        joined[name] = frame.assign(**{new: frame["cell"].map(about[old]) for new, old in JOINED.items()})
+    return Frames(**joined, origin=origin)
+
+
+def _typed(frame: pd.DataFrame, columns: dict[str, type]) -> pd.DataFrame:
+    kinds: dict[type, Any] = {int: "int64", float: "float64", str: "str"}
+    return frame[list(columns)].astype({column: kinds[kind] for column, kind in columns.items()})
+
+
+def _from_store(store: Store, names: Sequence[str] | None, preset: str | None) -> Frames:
+    presets = _presets(store, names, preset)
+    cells = [
+        row
+        for experiment, chosen in sorted(presets.items())
+        for row in store.rows(_MEMBERS, (experiment, chosen, experiment))
+    ]
+    stored = pd.DataFrame(cells, columns=list(CELLS))
+    ids = list(dict.fromkeys(stored["cell"]))
+    tables = {"cells": stored, "curves": _curves(store, ids), "files": _files(store, ids)}
+    for name in ("evaluations", "parameters"):
+        tables[name] = _select(store, name, ids)
+    return build(tables, str(store.path))
+
+
+def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
+    columns = list(COLUMNS[table])
+    query = f"SELECT {', '.join(columns)} FROM {table} WHERE cell = ?"
+    return pd.DataFrame([row for cell in cells for row in store.rows(query, (cell,))], columns=columns)
+
+
+_MEMBERS = """SELECT cells.cell, members.experiment, members.preset, task, head, dim, learning_rate,
+    parameters_per_seed, code, cells.config FROM members JOIN cells ON cells.cell = members.cell
+    WHERE members.experiment = ? AND members.preset = ? AND cells.cell IN (SELECT cell FROM done)"""
+
+
+def _presets(store: Store, names: Sequence[str] | None, preset: str | None) -> dict[str, str]:
+    """The preset to read, by experiment."""
+    runs = store.rows("SELECT experiment, preset FROM plans ORDER BY number")
+    known = {experiment for experiment, _ in runs}
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"{store.path}: holds no results of {name}{nearest(name, known)}")
+    latest = {
+        experiment: ran for experiment, ran in runs if (names is None or experiment in names) and preset in (None, ran)
+    }
+    missing = [name for name in names or () if name not in latest]
+    if missing:
+        raise InputError(f"{store.path}: {missing[0]}: was not run with the preset {preset}")
+    return latest
+
+
+def _curves(store: Store, cells: Sequence[str]) -> pd.DataFrame:
+    """Quartiles over seeds at every step."""
+    frames = []
+    for cell in cells:
+        rows = store.rows("SELECT steps, excess_loss FROM curves WHERE cell = ? ORDER BY seed", (cell,))
+        if rows:
+            frames.append(_quartiles(cell, rows))
+    return pd.concat(frames) if frames else pd.DataFrame(columns=list(CURVES))
+
+
+def _quartiles(cell: str, rows: Sequence[tuple[bytes, bytes]]) -> pd.DataFrame:
+    steps = np.frombuffer(rows[0][0], "<i4")
+    values = np.stack([np.frombuffer(row, "<f4") for _, row in rows]).astype(np.float64)
+    low, middle, high = np.vectorize(results.rounded)(np.quantile(values, [0.25, 0.5, 0.75], axis=0))
+    data = {"cell": cell, "step": steps, "n": len(rows), "q25": low, "median": middle, "q75": high}
+    return pd.DataFrame(data)
+
+
+def _files(store: Store, cells: Sequence[str]) -> pd.DataFrame:
+    """Blocks of seeds merged: means weighted by their seeds, minima, and counts added."""
+    blocks = _typed(_select(store, "files", cells), COLUMNS["files"])
+    for mean in ("exact_mean", "tv_mean"):
+        blocks[mean] *= blocks["seeds"]
+    rules = {"seq_len": "first", "scopes": "first", "queries": "first", "exact_min": "min"}
+    sums = dict.fromkeys(("seeds", "exact_mean", "tv_mean", "perfect"), "sum")
+    merged = blocks.groupby(["cell", "file"], as_index=False, sort=True).agg({**rules, **sums})
+    for mean in ("exact_mean", "tv_mean"):
+        merged[mean] /= merged["seeds"]
+    for column in ("exact_mean", "exact_min", "tv_mean"):
+        merged[column] = merged[column].map(results.rounded)
+    return merged[list(COLUMNS["files"])]

@@ -1,0 +1,166 @@
+"""Results as CSV files with a manifest, to be committed, read by other programs, and believed.
+
+Equal results give equal bytes: rows are sorted, numbers have a fixed format, nothing carries a date. The manifest
+has the sha256 of every file, which reading verifies.
+"""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lab.errors import InputError, nearest
+from lab.sweeps.frames import COLUMNS, Frames, build, load_frames
+from lab.sweeps.results import SIGNIFICANT_DIGITS
+from lab.sweeps.statistics import chosen_cells
+from lab.sweeps.store import Store
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+# Of these tables only the cells with the chosen learning rate are published; of the evaluations all, so that the
+# choice can be checked.
+CHOSEN_ONLY = ("curves", "parameters", "files")
+
+
+class Table(BaseModel):
+    """A published CSV: number of rows and sha256 of its bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """Where published numbers come from. `code`: versions of the code of the cells; `environments`: what ran them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int
+    experiment: str
+    preset: str
+    command: str
+    seeds: list[int]
+    code: list[str]
+    environments: list[dict[str, Any]]
+    tables: dict[str, Table]
+
+
+def export(
+    store: Store,
+    names: Sequence[str] | None,
+    out: str | os.PathLike[str],
+    *,
+    preset: str | None = None,
+    command: str | None = None,
+) -> list[Path]:
+    """Writes OUT/NAME/{cells,evaluations,curves,parameters,files}.csv and manifest.json for every experiment.
+
+    All experiments of the store when `names` is None. `command` is what makes these results, by default the sweep of
+    that name and preset. Returns the folders. Raises InputError when an experiment is not in the store.
+    """
+    everything = load_frames(store, names, preset=preset)
+    experiments = sorted(set(everything.cells["experiment"]) | set(names or ()))
+    folders = []
+    for name in experiments:
+        cells = everything.cells[everything.cells["experiment"] == name]
+        if cells.empty:
+            raise InputError(f"{store.path}: {name}: nothing is computed yet")
+        frames = everything.of(list(cells["cell"]))
+        ran = cells["preset"].iloc[0]
+        folder = Path(out) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = _write_tables(frames, folder)
+        manifest = Manifest(
+            format=FORMAT,
+            experiment=name,
+            preset=ran,
+            command=command or f"fpa-lab sweep {name} --preset {ran}",
+            seeds=sorted(set(frames.evaluations["seed"].tolist())),
+            code=sorted(set(cells["code"])),
+            environments=_environments(store, set(cells["cell"])),
+            tables=tables,
+        )
+        (folder / MANIFEST).write_bytes((json.dumps(manifest.model_dump(), indent=2) + "\n").encode())
+        folders.append(folder)
+    return folders
+
+
+def _write_tables(frames: Frames, folder: Path) -> dict[str, Table]:
+    chosen = set(chosen_cells(frames)["cell"])
+    tables = {}
+    for name, frame in frames.tables().items():
+        kept = frame[frame["cell"].isin(chosen)] if name in CHOSEN_ONLY else frame
+        data = csv_bytes(kept[list(COLUMNS[name])], exact=name == "cells")
+        (folder / f"{name}.csv").write_bytes(data)
+        tables[f"{name}.csv"] = Table(rows=len(kept), sha256=hashlib.sha256(data).hexdigest())
+    return tables
+
+
+def csv_bytes(frame: pd.DataFrame, *, exact: bool = False) -> bytes:
+    """A table as CSV; numbers with the published digits, or with all that they need when `exact`."""
+    digits = None if exact else f"%.{SIGNIFICANT_DIGITS}g"
+    return frame.to_csv(index=False, float_format=digits, lineterminator="\n").encode()
+
+
+def _environments(store: Store, cells: set[str]) -> list[dict[str, Any]]:
+    rows = store.rows("SELECT DISTINCT cell, environment FROM units")
+    return [json.loads(text) for text in sorted({text for cell, text in rows if cell in cells})]
+
+
+def read_published(path: Path, names: Sequence[str] | None, preset: str | None) -> Frames:
+    """Frames from the folder of one published experiment, or from a folder of several. See `load_frames`."""
+    own = path / MANIFEST
+    manifests = [own] if own.is_file() else sorted(path.glob(f"*/{MANIFEST}"))
+    if not manifests:
+        raise InputError(f"{path}: holds no published results (no {MANIFEST}); fpa-lab export makes them")
+    found = {manifest.experiment: (file.parent, manifest) for file in manifests for manifest in [read_manifest(file)]}
+    for name in names or ():
+        if name not in found:
+            raise InputError(f"{path}: holds no results of {name}{nearest(name, found)}")
+    wanted = [found[name] for name in sorted(found) if names is None or name in names]
+    for folder, manifest in wanted:
+        if preset not in (None, manifest.preset):
+            raise InputError(f"{folder}: preset: holds {manifest.preset}, not {preset}")
+    parts = [_read_tables(folder, manifest) for folder, manifest in wanted]
+    tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in COLUMNS}
+    return build(tables, str(path))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a published experiment. InputError names the field that is wrong."""
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}") from None
+    if manifest.format != FORMAT:
+        raise InputError(f"{path}: format: {manifest.format}, expected {FORMAT}; written by another version of the lab")
+    return manifest
+
+
+def _read_tables(folder: Path, manifest: Manifest) -> dict[str, pd.DataFrame]:
+    return {name: _read_table(folder / f"{name}.csv", manifest, columns) for name, columns in COLUMNS.items()}
+
+
+def _read_table(path: Path, manifest: Manifest, columns: dict[str, type]) -> pd.DataFrame:
+    if path.name not in manifest.tables:
+        raise InputError(f"{path.parent / MANIFEST}: tables: {path.name} is not listed")
+    if not path.is_file():
+        raise InputError(f"{path}: is missing; {MANIFEST} lists it")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest.tables[path.name].sha256:
+        raise InputError(f"{path}: sha256 differs from {MANIFEST}: the file was changed after it was exported")
+    # Empty means "not a number" in columns of floats and nothing else anywhere: a token may well be called NA.
+    empty = {column: [""] for column, kind in columns.items() if kind is float}
+    frame = pd.read_csv(io.BytesIO(data), keep_default_na=False, na_values=empty, float_precision="round_trip")
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise InputError(f"{path}: column {missing[0]} is missing; expected {', '.join(columns)}")
+    return frame

@@ -1,0 +1,183 @@
+"""From rows per seed to the numbers that are reported: chosen learning rates, success counts, intervals, quartiles."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import beta
+
+from lab.errors import InputError
+from lab.sweeps.chance import chance_level
+from lab.sweeps.completeness import Missing, missing_cells, missing_seeds, present_config, with_planned
+from lab.sweeps.frames import Frames
+from lab.sweeps.plan import Plan, TaskConfig
+
+__all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summarise"]
+
+METRICS = ("tv", "exact", "excess_loss")
+QUARTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+# What tells the rows of a summary apart.
+ROW = ["experiment", "preset", "task", "head", "dim", "variant"]
+
+
+def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval for a success rate (Clopper and Pearson, Biometrika 26, 1934).
+
+    It covers the true rate with at least the given confidence. Nothing observed says nothing: (0, 1) for n = 0.
+
+    >>> clopper_pearson(0, 16)[1].__round__(4)
+    0.2059
+    """
+    if not 0 <= successes <= n or not 0 < confidence < 1:
+        raise ValueError(f"expected 0 <= successes <= n and 0 < confidence < 1, got {successes}, {n}, {confidence}")
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, successes, n - successes + 1)) if successes else 0.0
+    high = float(beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
+    return low, high
+
+
+def chosen_cells(frames: Frames) -> pd.DataFrame:
+    """Of cells that differ only in their learning rate, the one with the lowest median validation loss over seeds.
+
+    Ties go to the lower rate; a loss that is not a number is the worst. One row per group, with the columns of
+    `frames.cells` and: variant (what else tells cells of equal task, head and dim apart, such as "smoothing=0"),
+    rates (the grid, as text), validation_loss.
+
+    Raises InputError when there are several rates with results and no validation rows to choose by.
+    """
+    cells = _grouped(frames)
+    _check_choice(cells, frames)
+    order = cells.assign(loss=cells["validation_loss"].fillna(np.inf))
+    order = order.sort_values([*ROW, "group", "loss", "learning_rate"], kind="stable")
+    best = order.drop_duplicates(["experiment", "preset", "group"])
+    return best.drop(columns=["group", "loss"]).reset_index(drop=True)
+
+
+def summarise(
+    frames: Frames, plan: Plan | None = None, *, evaluated_on: str | None = None, confidence: float = 0.95
+) -> pd.DataFrame:
+    """One row per experiment, preset, task, head, dim and variant, at the learning rate chosen on validation data.
+
+    Columns, besides those of `chosen_cells`:
+
+    n, successes, low, high    seeds, those that succeed, and the exact interval of their rate, on test sequences of
+                               the training length (of the least factor where that was not measured)
+    n_2x, successes_2x, ...    the same at every factor of the training length, here 2
+    tv_2x_median, ..._q25      quartiles over seeds of tv, exact and excess_loss
+    chance_tv_2x, ...          the same metrics of a reader that weights all keys so far equally
+    missing                    with a plan: how many seeds of the whole grid of rates are not in the frames
+
+    `evaluated_on` is the label of the task whose test sequences are summarised, by default the task trained on. With a
+    plan, a configuration of which nothing is there has a row with n = 0.
+    """
+    everything = frames if plan is None else with_planned(plan, frames)
+    chosen = chosen_cells(everything)
+    tests = frames.evaluations[frames.evaluations["split"] == "test"]
+    tests = tests[tests["task"] == (evaluated_on or tests["train_task"])]
+    factors = sorted(set(tests["factor"]))
+    by_cell = {str(cell): rows for cell, rows in tests.groupby("cell")}
+    rows = []
+    for cell, config in zip(chosen["cell"], chosen["config"]):
+        task = _task(config, evaluated_on)
+        rows.append(_statistics(by_cell.get(cell, tests.iloc[:0]), factors, task, confidence))
+    table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
+    return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
+
+
+def _statistics(tests: pd.DataFrame, factors: list[float], task: TaskConfig, confidence: float) -> dict[str, Any]:
+    """The statistics of one cell, from its test rows, at every factor."""
+    row: dict[str, Any] = {}
+    for factor in factors:
+        at = tests[tests["factor"] == factor]
+        counts = _counts(at, confidence)
+        if factor == (1.0 if 1.0 in factors else factors[0]):
+            row = {**counts, **row}
+        name = f"{factor:g}x"
+        row |= {f"{count}_{name}": value for count, value in counts.items()}
+        for metric in METRICS:
+            # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
+            quartiles = np.quantile(at[metric], list(QUARTILES.values())) if len(at) else [np.nan] * 3
+            row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, quartiles)}
+        if factor > 0 and len(at):  # tasks of files have no factor and no length to sample at
+            chance = chance_level(task, int(at["length"].iloc[0]))
+            row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
+    return row if factors else _counts(tests, confidence)
+
+
+def _counts(rows: pd.DataFrame, confidence: float) -> dict[str, Any]:
+    n, successes = len(rows), int(rows["success"].sum())
+    low, high = clopper_pearson(successes, n, confidence)
+    return {"n": n, "successes": successes, "low": low, "high": high}
+
+
+def _grouped(frames: Frames) -> pd.DataFrame:
+    """`frames.cells` with the columns group, variant, rates and validation_loss."""
+    cells = frames.cells.copy()
+    configs = [json.loads(text) for text in cells["config"]]
+    cells["group"] = [_without_rate(config) for config in configs]
+    cells["variant"] = _variants(cells, configs)
+    grids = cells.groupby("group")["learning_rate"].agg(lambda rates: ", ".join(f"{r:g}" for r in sorted(rates)))
+    cells["rates"] = cells["group"].map(grids)
+    cells["validation_loss"] = cells["cell"].map(_validation_losses(frames)).astype("float64")
+    return cells
+
+
+def _check_choice(cells: pd.DataFrame, frames: Frames) -> None:
+    """No choice without validation data: test data must not make it, and neither must the order of the grid."""
+    unseen = cells[cells["validation_loss"].isna() & cells["cell"].isin(frames.evaluations["cell"])]
+    for _, group in unseen.groupby(["experiment", "preset", "group"]):
+        if len(group) > 1:
+            cell = group.iloc[0]
+            about = f"{cell['experiment']}: {cell['task']} {cell['head']} dim {cell['dim']}"
+            raise InputError(f"{frames.origin}: {about}: no validation rows to choose a learning rate by")
+
+
+def _without_rate(config: dict[str, Any]) -> str:
+    recipe = {name: value for name, value in config["recipe"].items() if name != "learning_rate"}
+    return json.dumps({**config, "recipe": recipe}, sort_keys=True)
+
+
+def _validation_losses(frames: Frames) -> pd.Series:
+    """By cell, the median over seeds of the mean validation loss on the task trained on."""
+    rows = frames.evaluations
+    rows = rows[(rows["split"] == "validation") & (rows["task"] == rows["train_task"])]
+    per_seed = rows.groupby(["cell", "seed"])["loss"].agg(lambda losses: losses.mean(skipna=False))
+    return per_seed.fillna(np.inf).groupby("cell").median()
+
+
+def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:
+    """For every cell, the settings in which it differs from others of equal experiment, task, head and dim."""
+    flat = [_flat(config) for config in configs]
+    texts = [""] * len(flat)
+    for rows in cells.reset_index().groupby(["experiment", "preset", "task", "head", "dim"]).indices.values():
+        names = sorted({name for i in rows for name in flat[i]})
+        differing = [name for name in names if len({flat[i].get(name) for i in rows}) > 1]
+        for i in rows:
+            texts[i] = " ".join(f"{name.rpartition('.')[2]}={flat[i].get(name, '')}" for name in differing)
+    return texts
+
+
+def _flat(config: dict[str, Any]) -> dict[str, str]:
+    """The settings of a configuration but its learning rate, as "recipe.batch": "16"."""
+    settings = {f"{part}.{name}": value for part in ("head", "recipe") for name, value in config[part].items()}
+    settings |= {"evaluations": config["evaluations"]}
+    settings.pop("recipe.learning_rate")
+    return {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
+
+
+def _task(config: str, label: str | None) -> TaskConfig:
+    """The task of that label among those that a cell is evaluated on; by default the one it is trained on."""
+    data = json.loads(config)
+    trained = TaskConfig(**data["task"])
+    tasks = [trained, *(TaskConfig(**evaluation["task"]) for evaluation in data["evaluations"])]
+    return next((task for task in tasks if task.label == label), trained)
+
+
+def _missing(plan: Plan, frames: Frames, chosen: pd.DataFrame) -> list[int]:
+    """For every row of `chosen`, the seeds of its whole grid that the frames lack."""
+    lacking: dict[str, int] = {}
+    for config, seeds in missing_seeds(plan, frames).items():
+        group = _without_rate(json.loads(config))
+        lacking[group] = lacking.get(group, 0) + seeds
+    return [lacking.get(_without_rate(json.loads(present_config(config))), 0) for config in chosen["config"]]
