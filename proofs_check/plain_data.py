@@ -184,11 +184,18 @@ def _skip(blank: re.Pattern[str], text: str, at: int) -> int:
 # YAML.
 
 
+def _line_of(event: yaml.Event) -> int:
+    mark = event.start_mark
+    assert mark is not None  # the parser marks every event
+    return mark.line + 1
+
+
 class _Yaml:
     """Builds plain data from YAML events; given a path, also the line of its deepest part that exists."""
 
     def __init__(self, text: str, wanted: Path | None = None):
-        self.wanted, self.line = wanted, None
+        self.wanted = wanted
+        self.line: int | None = None
         self.resolver = yaml.resolver.Resolver()
         self.events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=_LOADER))
         try:
@@ -198,7 +205,7 @@ class _Yaml:
             self.data = self._value(next(self.events), ())
             next(self.events)  # document end
             if not isinstance(event := next(self.events), yaml.StreamEndEvent):
-                raise Fault((), "expected one document", event.start_mark.line + 1)
+                raise Fault((), "expected one document", _line_of(event))
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             message = " ".join(part for part in (error.context, error.problem) if part)
@@ -207,7 +214,7 @@ class _Yaml:
             raise Fault((), f"expected YAML: {' '.join(str(error).split())[:120]}") from None
 
     def _value(self, event: yaml.Event, path: Path) -> Any:
-        line = event.start_mark.line + 1
+        line = _line_of(event)
         if self.wanted is not None and path == self.wanted[: len(path)]:
             self.line = line
         if isinstance(event, AliasEvent):
@@ -216,6 +223,7 @@ class _Yaml:
             raise Fault((), "lists are nested too deeply", line)
         if isinstance(event, ScalarEvent):
             return self._scalar(event, path, line)
+        assert isinstance(event, (SequenceStartEvent, MappingStartEvent))
         if event.tag not in (None, "!"):
             raise Fault(path, "tags (!name) are not read", line)
         if isinstance(event, SequenceStartEvent):
@@ -223,13 +231,12 @@ class _Yaml:
             while not isinstance(event := next(self.events), SequenceEndEvent):
                 result.append(self._value(event, (*path, len(result))))
             return result
-        assert isinstance(event, MappingStartEvent)
         return self._mapping(path)
 
     def _mapping(self, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
         while not isinstance(event := next(self.events), MappingEndEvent):
-            line = event.start_mark.line + 1
+            line = _line_of(event)
             if not isinstance(event, ScalarEvent):
                 raise Fault(path, "expected a field name", line)
             if event.value in result:
