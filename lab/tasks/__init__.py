@@ -15,6 +15,7 @@ from lab.tasks.base import SPLITS, Batch, Task, count_duplicates
 from lab.tasks.custom import Custom
 from lab.tasks.leveled_dips import LeveledDips
 from lab.tasks.nested_scope import NestedScope
+from lab.tasks.source_scopes import SourceScopes
 from lab.tasks.subset_drop import SubsetDrop
 
 __all__ = ["SPLITS", "TASKS", "Batch", "Task", "count_duplicates", "make_task"]
@@ -24,6 +25,7 @@ TASKS: dict[str, type[Task]] = {
     LeveledDips.name: LeveledDips,
     SubsetDrop.name: SubsetDrop,
     Custom.name: Custom,
+    SourceScopes.name: SourceScopes,
 }
 
 

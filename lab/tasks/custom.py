@@ -3,7 +3,7 @@
 The tokens are one per key, then drop, keep, query. In both forms every key that can be dropped is answered
 for by one D token, *drop* if it is not a target and *keep* if it is, so the tokens determine the targets.
 
-Family form: one sequence per target set S, one query at its end (the encodings of THEORY.md, section 2):
+Family form: one sequence per target set S, one query at its end (the encodings of THEORY.md):
 
     after-each-key     K1 D1 K2 D2 ... Kn Dn Q
     at-end             K1 K2 ... Kn D1 D2 ... Dn Q

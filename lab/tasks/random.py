@@ -55,8 +55,7 @@ def _stream_key(task: str, split: str, seed: int) -> Sequence[int]:
 
 
 def threshold(probability: float) -> np.uint64:
-    """The number of 32-bit words that count as a success; 0 never and 1 always succeeds, others to within
-    2^-33."""
+    """How many 32-bit words count as a success: 0 never and 1 always succeeds, others to within 2^-33."""
     return np.uint64(round(probability * 2**32))
 
 
