@@ -85,6 +85,7 @@ def _row_weights(i, tokens, table, mass, top, drop, fade, weight):
     for j in range(i + 1):
         best = max(best, of_query[tokens[j], min(i - j, width - 1)] - drop[j])
     if best == -math.inf:
+        weight[: i + 1] = 0.0
         return 0.0, 0.0
     total = 0.0
     for j in range(i + 1):
