@@ -117,9 +117,7 @@ def _typed(frame: pd.DataFrame, columns: dict[str, type]) -> pd.DataFrame:
 def _from_store(store: Store, names: Sequence[str] | None, preset: str | None) -> Frames:
     presets = _presets(store, names, preset)
     cells = [
-        row
-        for experiment, chosen in sorted(presets.items())
-        for row in store.rows(_MEMBERS, (experiment, chosen, experiment))
+        row for experiment, chosen in sorted(presets.items()) for row in store.rows(_MEMBERS, (experiment, chosen))
     ]
     stored = pd.DataFrame(cells, columns=list(CELLS))
     ids = list(dict.fromkeys(stored["cell"]))

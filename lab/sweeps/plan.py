@@ -109,6 +109,13 @@ class Cell(_Config):
     def id(self) -> str:
         return _digest(_canonical_json({"config": self.config, "code": self.code}))
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without what was worked out for the cell that is copied."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("config", "code", "id"):
+            copy.__dict__.pop(name, None)
+        return copy
+
     @property
     def label(self) -> str:
         return f"{self.task.label} {self.head.label} dim {self.head.dim} rate {self.recipe.learning_rate:g}"

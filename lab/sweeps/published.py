@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -157,10 +158,20 @@ def _read_table(path: Path, manifest: Manifest, columns: dict[str, type]) -> pd.
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != manifest.tables[path.name].sha256:
         raise InputError(f"{path}: sha256 differs from {MANIFEST}: the file was changed after it was exported")
-    # Empty means "not a number" in columns of floats and nothing else anywhere: a token may well be called NA.
-    empty = {column: [""] for column, kind in columns.items() if kind is float}
-    frame = pd.read_csv(io.BytesIO(data), keep_default_na=False, na_values=empty, float_precision="round_trip")
+    # Text first: a token may well be called NA, and a number is to be exactly the one that is written.
+    frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InputError(f"{path}: column {missing[0]} is missing; expected {', '.join(columns)}")
-    return frame
+    return pd.DataFrame({column: _values(path, frame[column], kind) for column, kind in columns.items()})
+
+
+def _values(path: Path, texts: "pd.Series[str]", kind: type) -> Any:
+    """A column of a CSV as the type that it holds; no text is no number."""
+    try:
+        if kind is float:
+            return texts.where(texts != "", "nan").to_numpy(object).astype(np.float64)
+        return texts.to_numpy(object).astype(np.int64) if kind is int else texts
+    except ValueError:
+        expected = "numbers" if kind is float else "whole numbers"
+        raise InputError(f"{path}: {texts.name}: expected {expected}") from None

@@ -1,0 +1,126 @@
+from dataclasses import replace
+
+import pytest
+import sweeps_fakes
+from sweeps_fakes import make_plan, quick_unit
+
+from lab.sweeps import InlineExecutor, Interrupted, LocalExecutor, Plan, Store, run, status
+from lab.sweeps.state import totals
+
+
+def counts(report):
+    return report.computed, report.reused, report.failed, report.remaining
+
+
+def test_what_is_stored_is_not_computed_again(store):
+    seen = []
+
+    def watched(cell, seeds, progress):
+        seen.extend((cell.id, seed) for seed in seeds)
+        return quick_unit(cell, seeds)
+
+    plan = make_plan(seeds=8)
+    first = replace(plan, cells=plan.cells[:5])
+    assert counts(run(first, store, InlineExecutor(), run_unit=watched)) == (10, 0, 0, 0)
+    assert counts(run(plan, store, InlineExecutor(), run_unit=watched)) == (14, 10, 0, 0)
+    more = replace(plan, seeds=range(12), block=6)  # seeds 0-5 are there, 6-11 half so
+    assert counts(run(more, store, InlineExecutor(), run_unit=watched)) == (12, 12, 0, 0)
+    assert counts(run(more, store, InlineExecutor(), run_unit=watched)) == (0, 24, 0, 0)
+    assert len(seen) == len(set(seen)) == 12 * len(plan.cells)
+
+
+@pytest.mark.parametrize("executor", [InlineExecutor(), LocalExecutor(2)])
+def test_failures_do_not_stop_the_others_and_are_tried_again(store, executor):
+    plan = make_plan(seeds=4)
+    report = run(plan, store, executor, run_unit=sweeps_fakes.failing_unit)
+    assert counts(report) == (6, 0, 6, 0)
+    assert len(report.failures) == 6
+    assert all("RuntimeError: no luck with seeds (0, 1, 2, 3)" in failure.traceback for failure in report.failures)
+
+    again = run(plan, store, executor, run_unit=sweeps_fakes.failing_unit)
+    assert counts(again) == (0, 6, 6, 0)
+    assert {failure.attempts for failure in again.failures} == {2}
+
+    mended = run(plan, store, executor, run_unit=quick_unit)
+    assert counts(mended) == (6, 6, 0, 0)
+    assert mended.failures == store.failures() == []
+
+
+def test_a_result_that_does_not_fit_is_a_failure_of_its_unit(store, plan):
+    def sloppy(cell, seeds, progress):
+        result = quick_unit(cell, seeds)
+        return replace(result, evaluations=result.evaluations[4:]) if cell.head.dim == 2 else result
+
+    report = run(plan, store, InlineExecutor(), run_unit=sloppy)
+    assert counts(report) == (12, 0, 12, 0)
+    assert "no row for seeds" in report.failures[0].traceback
+
+
+def test_events_tell_the_whole_story(store):
+    plan = make_plan(seeds=8)
+    run(replace(plan, cells=plan.cells[:2]), store, InlineExecutor(), run_unit=quick_unit)
+    events = []
+    run(plan, store, InlineExecutor(), events.append, run_unit=sweeps_fakes.failing_unit)
+    assert events[0].kind == "begin"
+    assert (events[0].report.reused, events[0].report.remaining) == (4, 20)
+    kinds = [event.kind for event in events]
+    assert (kinds.count("started"), kinds.count("done"), kinds.count("failed")) == (20, 8, 12)
+    fractions = [event.fraction for event in events]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == pytest.approx(1.0)
+    assert events[1].eta_seconds is None
+    assert events[-1].eta_seconds == pytest.approx(0.0, abs=1e-6)
+    assert all(event.traceback for event in events if event.kind == "failed")
+
+
+def test_progress_within_a_unit_counts(store):
+    plan = make_plan(seeds=4)
+
+    def patient(cell, seeds, progress):
+        import time
+
+        time.sleep(0.25)  # longer than the throttle
+        progress(0.5)
+        return quick_unit(cell, seeds)
+
+    events = []
+    run(replace(plan, cells=plan.cells[:2]), store, InlineExecutor(), events.append, run_unit=patient)
+    assert [e.fraction for e in events if e.kind == "progress"] == pytest.approx([0.25, 0.75])
+
+
+def test_ctrl_c_keeps_what_is_stored_and_carries_the_counts(store, plan):
+    def stop(event):
+        if event.kind == "started" and event.report.computed == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as interrupted:
+        run(plan, store, InlineExecutor(), stop, run_unit=quick_unit)
+    assert counts(interrupted.value.report) == (5, 0, 0, 19)
+    assert str(interrupted.value) == "5 computed, 0 reused, 0 failed, 19 left"
+    assert isinstance(interrupted.value, KeyboardInterrupt)
+    assert counts(run(plan, store, InlineExecutor(), run_unit=quick_unit)) == (19, 5, 0, 0)
+
+
+def test_a_store_in_use_is_refused_before_anything_is_computed(store, plan):
+    def never(cell, seeds, progress):
+        raise AssertionError("computed")
+
+    with Store(store.path) as other, other.driver(), pytest.raises(Exception, match="another sweep"):
+        run(plan, store, InlineExecutor(), run_unit=never)
+
+
+def test_status_counts_seeds_by_cell(store, plan):
+    assert totals(status(None, plan)) == totals(status(store, plan)) == {"done": 0, "failed": 0, "missing": 96}
+    part = replace(plan, cells=plan.cells[:4], seeds=range(4))
+    run(part, store, InlineExecutor(), run_unit=sweeps_fakes.failing_unit)  # the fourth cell has dimension 2
+    rows = status(store, plan)
+    assert [row.cell for row in rows] == [cell.id for cell in plan.cells]
+    assert [(row.done, row.failed, row.missing) for row in rows[:5]] == [(4, 0, 4)] * 3 + [(0, 4, 4), (0, 0, 8)]
+    assert "RuntimeError: no luck" in rows[3].traceback
+    assert rows[0].traceback == ""
+    assert totals(rows) == {"done": 12, "failed": 4, "missing": 80}
+
+
+def test_an_empty_plan_is_done_at_once(store):
+    report = run(Plan("fake", "quick", [], [0]), store, InlineExecutor(), run_unit=quick_unit)
+    assert counts(report) == (0, 0, 0, 0)

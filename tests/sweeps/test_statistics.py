@@ -1,0 +1,257 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+from sweeps_fakes import make_cell, make_plan, quick_unit
+
+from lab.errors import InputError
+from lab.sweeps import (
+    Evaluation,
+    InlineExecutor,
+    Plan,
+    TaskConfig,
+    chosen_cells,
+    clopper_pearson,
+    load_frames,
+    missing_cells,
+    run,
+    summarise,
+)
+from lab.sweeps.chance import chance_level
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [
+        # Closed forms at the ends: 1 - (alpha/2)^(1/n) and its mirror image.
+        (0, 10, 0.0, 1 - 0.025**0.1),
+        (10, 10, 0.025**0.1, 1.0),
+        (0, 1, 0.0, 0.975),
+        # Tabulated (Newcombe, Statistics in Medicine 17, 1998, table I: "exact").
+        (81, 263, 0.2527, 0.3676),
+        (15, 148, 0.0578, 0.1617),
+        (0, 20, 0.0, 0.1684),
+        (1, 29, 0.0009, 0.1776),
+        (0, 0, 0.0, 1.0),
+    ],
+)
+def test_clopper_pearson(successes, n, low, high):
+    assert clopper_pearson(successes, n) == pytest.approx((low, high), abs=6e-5)
+
+
+def test_clopper_pearson_covers_what_it_says():
+    """At each end of the interval the observation is exactly as improbable as the tail allows."""
+    for successes, n in ((3, 16), (31, 32), (16, 32)):
+        low, high = clopper_pearson(successes, n, 0.9)
+        assert binom.sf(successes - 1, n, low) == pytest.approx(0.05)
+        assert binom.cdf(successes, n, high) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("arguments", [(5, 4), (-1, 4), (1, 4, 1.0)])
+def test_clopper_pearson_refuses(arguments):
+    with pytest.raises(ValueError, match="expected 0 <= successes <= n"):
+        clopper_pearson(*arguments)
+
+
+def with_metrics(metrics):
+    """A unit function whose rows have `metrics(cell, seed, split, factor)` instead of the fake numbers."""
+
+    def unit(cell, seeds, progress):
+        result = quick_unit(cell, seeds)
+        rows = [{**row, **metrics(cell, row["seed"], row["split"], row["factor"])} for row in result.evaluations]
+        return replace(result, evaluations=rows)
+
+    return unit
+
+
+def best_at(rate):
+    """Validation says `rate`; test says the opposite, which must not matter."""
+
+    def metrics(cell, seed, split, factor):
+        distance = abs(cell.recipe.learning_rate - rate)
+        return {"loss": 1 + distance + 0.01 * seed if split == "validation" else 1 - distance}
+
+    return with_metrics(metrics)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
+def test_the_learning_rate_is_chosen_on_validation_data(store, rate):
+    run(make_plan(), store, InlineExecutor(), run_unit=best_at(rate))
+    chosen = chosen_cells(load_frames(store))
+    assert chosen["learning_rate"].tolist() == [rate] * 4
+    assert set(chosen["rates"]) == {"0.01, 0.05, 0.2"}
+    assert chosen["validation_loss"].tolist() == pytest.approx([1.035] * 4)  # the median over seeds 0 to 7
+
+
+def test_ties_go_to_the_lower_rate_and_divergence_loses(store):
+    def metrics(cell, seed, split, factor):
+        return {"loss": np.nan if cell.recipe.learning_rate == 0.01 else 1.0}
+
+    run(make_plan(), store, InlineExecutor(), run_unit=with_metrics(metrics))
+    assert chosen_cells(load_frames(store))["learning_rate"].tolist() == [0.05] * 4
+
+
+def test_the_median_is_over_seeds(store):
+    """Most seeds of 0.05 do well and one is terrible: the median prefers it, the mean would not."""
+
+    def metrics(cell, seed, split, factor):
+        good = 0.1 if seed else 1000.0
+        return {"loss": good if cell.recipe.learning_rate == 0.05 else 1.0}
+
+    run(make_plan(), store, InlineExecutor(), run_unit=with_metrics(metrics))
+    assert chosen_cells(load_frames(store))["learning_rate"].tolist() == [0.05] * 4
+
+
+def test_several_rates_without_validation_rows_are_no_choice(store):
+    def unseen(cell, seeds, progress):
+        result = quick_unit(cell, seeds)
+        return replace(result, evaluations=[row for row in result.evaluations if row["split"] == "test"])
+
+    run(make_plan(seeds=1), store, InlineExecutor(), run_unit=unseen)
+    with pytest.raises(InputError, match="no validation rows to choose a learning rate by"):
+        summarise(load_frames(store))
+
+
+def test_a_single_rate_needs_no_choice(store):
+    run(Plan("fake", "quick", [make_cell()], [0]), store, InlineExecutor(), run_unit=quick_unit)
+    assert summarise(load_frames(store))["rates"].tolist() == ["0.05"]
+
+
+def test_a_summary_counts_and_measures_at_every_factor(store):
+    def metrics(cell, seed, split, factor):
+        return {"success": int(seed < 8 - factor), "tv": seed / 10 * factor, "exact": 1.0, "loss": 1.0}
+
+    plan = make_plan()
+    run(plan, store, InlineExecutor(), run_unit=with_metrics(metrics))
+    table = summarise(load_frames(store), plan)
+    assert table[["head", "dim"]].values.tolist() == [
+        ["fpa-walk-tied", 1],
+        ["fpa-walk-tied", 2],
+        ["softmax-none", 1],
+        ["softmax-none", 2],
+    ]
+    row = table.iloc[0]
+    assert (row["n"], row["successes"], row["missing"]) == (8, 7, 0)
+    assert (row["low"], row["high"]) == clopper_pearson(7, 8)
+    assert (row["successes_1x"], row["successes_2x"], row["successes_8x"]) == (7, 6, 0)
+    assert (row["low_8x"], row["high_8x"]) == clopper_pearson(0, 8)
+    assert [row[f"tv_2x_{q}"] for q in ("q25", "median", "q75")] == pytest.approx([0.35, 0.7, 1.05])
+    assert (row["exact_8x_median"], row["parameters_per_seed"]) == (1.0, 6)
+    assert row["chance_tv_1x"] == chance_level(plan.cells[0].task, 4)["tv"]
+
+
+def test_a_seed_that_is_no_number_is_not_left_out(store):
+    def metrics(cell, seed, split, factor):
+        return {"tv": np.nan if seed == 0 else 0.0, "loss": 1.0, "success": int(seed > 0)}
+
+    run(make_plan(), store, InlineExecutor(), run_unit=with_metrics(metrics))
+    row = summarise(load_frames(store)).iloc[0]
+    assert np.isnan(row["tv_1x_median"])
+    assert (row["n"], row["successes"]) == (8, 7)
+
+
+def test_what_is_missing_is_reported(store):
+    plan = make_plan()
+    some = replace(plan, cells=plan.cells[:5], seeds=range(6))  # softmax: dim 1 whole grid, dim 2 two rates of three
+    run(some, store, InlineExecutor(), run_unit=quick_unit)
+    frames = load_frames(store)
+    table = summarise(frames, plan).set_index(["head", "dim"])
+    assert table["n"].to_dict() == {
+        ("fpa-walk-tied", 1): 0,
+        ("fpa-walk-tied", 2): 0,
+        ("softmax-none", 1): 6,
+        ("softmax-none", 2): 6,
+    }
+    assert table["missing"].tolist() == [24, 24, 6, 12]
+    nothing = table.loc[("fpa-walk-tied", 1)]
+    assert (nothing["successes"], nothing["low"], nothing["high"]) == (0, 0.0, 1.0)
+    assert np.isnan(nothing["tv_1x_median"])
+    assert set(table["rates"]) == {"0.01, 0.05, 0.2"}
+
+    lacking = missing_cells(plan, frames)
+    assert [str(cell) for cell in lacking[4:7]] == [
+        "subset-drop softmax-none dim 2 rate 0.05: 2 of 8 seeds missing",
+        "subset-drop softmax-none dim 2 rate 0.2: 8 of 8 seeds missing",
+        "subset-drop fpa-walk-tied dim 1 rate 0.01: 8 of 8 seeds missing",
+    ]
+    run(plan, store, InlineExecutor(), run_unit=quick_unit)
+    assert missing_cells(plan, load_frames(store)) == []
+
+
+def test_nothing_at_all_is_a_summary_of_zeros(store, plan):
+    table = summarise(load_frames(store), plan)
+    assert table["n"].tolist() == [0] * 4
+    assert table["missing"].tolist() == [24] * 4
+    assert len(missing_cells(plan, load_frames(store))) == 12
+
+
+def test_results_stay_complete_when_code_moves_on(store, monkeypatch):
+    run(make_plan(), store, InlineExecutor(), run_unit=quick_unit)
+    frames = load_frames(store)
+    monkeypatch.setattr("lab.sweeps.plan.code_version", lambda tasks, head: "newer")
+    assert missing_cells(make_plan(), frames) == []
+    older = frames.cells["config"].str.replace('"early_stop":0.0,', "")  # written before that option existed
+    assert (older != frames.cells["config"]).all()
+    assert missing_cells(make_plan(), replace(frames, cells=frames.cells.assign(config=older))) == []
+
+
+def test_variants_are_told_apart(store):
+    cells = [make_cell(smoothing=smoothing) for smoothing in (0.0, 1.0)] + [make_cell(dim=2)]
+    run(Plan("fake", "quick", cells, range(3)), store, InlineExecutor(), run_unit=quick_unit)
+    table = summarise(load_frames(store))
+    assert table[["dim", "variant", "n"]].values.tolist() == [
+        [1, "smoothing=0.0", 3],
+        [1, "smoothing=1.0", 3],
+        [2, "", 3],
+    ]
+
+
+def test_evaluation_on_another_task(store):
+    other = TaskConfig(name="nested-scope")
+    cell = make_cell()
+    cell = cell.model_copy(update={"evaluations": (*cell.evaluations, Evaluation(task=other, lengths=(8,)))})
+
+    def unit(cell, seeds, progress):
+        result = quick_unit(cell, seeds)
+        place = {"task": "nested-scope", "length": 8, "factor": 0.25, "success": 0}
+        rows = [{**row, **place} for row in result.evaluations if (row["split"], row["factor"]) == ("test", 1)]
+        return replace(result, evaluations=[*result.evaluations, *rows])
+
+    run(Plan("fake", "quick", [cell], range(4)), store, InlineExecutor(), run_unit=unit)
+    row = summarise(load_frames(store), evaluated_on="nested-scope").iloc[0]
+    assert (row["n"], row["successes"], row["n_0.25x"]) == (4, 0, 4)
+    assert row["chance_tv_0.25x"] == chance_level(other, 8)["tv"]
+    assert "tv_1x_median" not in row
+
+
+@pytest.mark.parametrize("name", ["nested-scope", "leveled-dips", "subset-drop"])
+def test_chance_is_the_uniform_reader(name):
+    """Against the dense definition: equal weights on the keys so far, total variation and keys above half uniform."""
+    task = TaskConfig(name=name).make()
+    batch = task.sample("test", [0], 0, 3, length=6)
+    positions = np.arange(batch.seq_len)
+    seen = (batch.death[..., None, :] > 0) & (positions <= positions[:, None])
+    weights = seen / np.maximum(1, seen.sum(-1, keepdims=True))
+    targets = batch.targets()
+    rows = batch.queries > 0
+    uniform = targets[rows] / targets[rows].sum(-1, keepdims=True)
+    ratio = np.where(uniform > 0, uniform, 1) / np.where(uniform > 0, weights[rows], 1)
+    expected = {
+        "tv": 0.5 * np.abs(weights[rows] - uniform).sum(-1),
+        "exact": ((weights[rows] > uniform.max(-1, keepdims=True) / 2) == targets[rows]).all(-1),
+        "excess_loss": (uniform * np.log(ratio)).sum(-1),
+    }
+    level = chance_level(TaskConfig(name=name), 6, sequences=3)
+    for metric, values in expected.items():
+        assert level[metric] == pytest.approx(np.average(values, weights=batch.queries[rows]))
+
+
+def test_summaries_of_a_store_and_of_its_export_agree(store, tmp_path):
+    from lab.sweeps import export
+
+    plan = make_plan()
+    run(plan, store, InlineExecutor(), run_unit=quick_unit)
+    [folder] = export(store, ["fake"], tmp_path)
+    pd.testing.assert_frame_equal(summarise(load_frames(store), plan), summarise(load_frames(folder), plan))
