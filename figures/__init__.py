@@ -1,6 +1,6 @@
 """One module per figure; every figure of results is drawn from stored rows and never trains anything.
 
-from figures import FIGURES, make_figures
+from figures import make_figures
 make_figures(["success"], source="published", formats=["pdf"], out="figures-out")
 """
 

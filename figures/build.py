@@ -23,7 +23,8 @@ def build(
 ) -> list[Path]:
     """See `figures.make_figures`."""
     names, formats = check_names(names), style.check_formats(formats)
-    results, missing = None, []
+    results: Results | None = None
+    missing: list[str] = []
     if not WITHOUT_RESULTS.issuperset(names):
         from figures.inputs import load
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from figures import panels, style
+from figures import panels, style, words
 from figures.drawing import Drawing
+from lab.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from figures.inputs import Results
 
 FLOOR = 1e-6  # losses below this, exact zeros among them, are drawn here; float32 losses mean little below it
+DASHES: dict[str, Any] = {"fox": (0, (3.2, 1.4))}  # plateaus of FoX and softmax often coincide: both stay visible
+COLUMNS = ["train_task", "head", "dim", "learning_rate", "step", "n", "q25", "median", "q75"]
 
 
 def draw(results: Results, *, dim: int | None = None) -> Drawing:
@@ -24,9 +27,9 @@ def draw(results: Results, *, dim: int | None = None) -> Drawing:
     that dimension.
     """
     best = results.best_dimension(by="family", dim=dim)
-    curves = results.of(results.frames.curves, best)
-    table = curves[["train_task", "head", "dim", "learning_rate", "step", "n", "q25", "median", "q75"]]
-    table = table.rename(columns={"train_task": "task"})
+    table = results.of(results.frames.curves, best)[COLUMNS].rename(columns={"train_task": "task"})
+    if table.empty:
+        raise InputError(f"convergence: {results.frames.origin}: expected learning curves")
     tasks = panels.tasks_in_order(table["task"])
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
@@ -34,16 +37,11 @@ def draw(results: Results, *, dim: int | None = None) -> Drawing:
     axes = panels.panel_grid(
         figure, rows, columns, left=0.52, right=0.14, top=0.26, bottom=0.40, between_columns=0.24, between_rows=0.62
     )
-    lowest = max(FLOOR, float(table["q25"].clip(lower=FLOOR).min()))
-    highest = float(table["q75"].max())
-    smoothing = smoothing_ends(best)
+    limits = max(FLOOR, float(table["q25"].min())) / 1.6, float(table["q75"].max()) * 2.2
     for index, (panel, task) in enumerate(zip(axes, tasks)):
-        mine = table[table["task"] == task]
-        draw_task(panel, mine)
-        panel.set_ylim(lowest / 1.6, highest * 2.2)
-        panel.legend(loc="best", fontsize=7, handlelength=1.1, labelspacing=0.25, borderaxespad=0.4)
-        if task in smoothing:
-            mark_smoothing(panel, smoothing[task])
+        draw_task(panel, table[table["task"] == task], best[best["task"] == task])
+        panel.set_ylim(*limits)
+        panel.legend(loc="best", fontsize=7, handlelength=1.5, labelspacing=0.25, borderaxespad=0.4)
         style.panel_title(panel, "abcdefghij"[index], task)
         panel.set_xlabel("training step")
         if index % columns:
@@ -52,43 +50,69 @@ def draw(results: Results, *, dim: int | None = None) -> Drawing:
             panel.set_ylabel("loss above the optimum (nats)")
     for unused in axes[len(tasks) :]:
         unused.remove()
-    return Drawing(figure, caption(table), table)
+    return Drawing(figure, caption(results, table, best, dim), table)
 
 
-def draw_task(axes: Axes, table: pd.DataFrame) -> None:
-    """One curve per family; the legend stands in the lower left, below the curves at their start."""
-    for head in style.in_order(table["head"]):
+def draw_task(axes: Axes, table: pd.DataFrame, best: pd.DataFrame) -> None:
+    """One curve per family, the level of chance, and where the smoothing of the penalty ends."""
+    for order, head in enumerate(reversed(style.in_order(table["head"]))):
         mine = table[table["head"] == head].sort_values("step")
         drawn = style.look(head)
-        band = mine[["q25", "q75"]].clip(lower=FLOOR)
-        axes.fill_between(mine["step"], band["q25"], band["q75"], color=drawn.colour, alpha=0.2, linewidth=0)
-        name = f"{drawn.name}, $d={mine['dim'].iloc[0]:g}$"
-        axes.plot(mine["step"], mine["median"].clip(lower=FLOOR), color=drawn.colour, linewidth=1.3, label=name)
+        low, middle, high = (mine[name].clip(lower=FLOOR) for name in ("q25", "median", "q75"))
+        axes.fill_between(mine["step"], low, high, color=drawn.colour, alpha=0.2, linewidth=0)
+        axes.plot(
+            mine["step"], middle, color=drawn.colour, linestyle=DASHES.get(drawn.family, "-"), linewidth=1.3,
+            zorder=3 + order, label=f"{drawn.name}, $d={mine['dim'].iloc[0]:g}$",
+        )  # fmt: skip
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.set_xlim(0, float(table["step"].max()))
+    mark_chance(axes, best)
+    mark_smoothing(axes, best)
     style.quiet_grid(axes)
 
 
-def smoothing_ends(best: pd.DataFrame) -> dict[str, float]:
-    """For each task, the step at which FPA's penalty stops being smoothed, read from the cells' recipes."""
-    ends = {}
-    for task, config in zip(best["task"], best["config"]):
+def mark_chance(axes: Axes, best: pd.DataFrame) -> None:
+    """The loss of a reader that weights all keys seen so far equally."""
+    if "chance_excess_loss_1x" in best:
+        level = float(best["chance_excess_loss_1x"].iloc[0])
+        axes.axhline(level, color=style.INK, linewidth=0.7, dashes=(1, 1.4), zorder=1)
+        axes.annotate(
+            "chance", (1, level), xycoords=("axes fraction", "data"), xytext=(-1, 1.5), textcoords="offset points",
+            fontsize=7, ha="right", va="bottom",
+        )  # fmt: skip
+
+
+def mark_smoothing(axes: Axes, best: pd.DataFrame) -> None:
+    """A tick on the top edge at the step at which FPA's penalty stops being smoothed, read from the recipe."""
+    for config in best["config"]:
         cell = json.loads(config)
         recipe = cell["recipe"]
         if cell["head"]["kind"] == "fpa" and recipe["smoothing"] > 0:
-            ends[task] = recipe["steps"] * recipe["smoothing_until"]
-    return ends
+            until = recipe["steps"] * recipe["smoothing_until"]
+            axes.axvline(until, 0.89, 1, color=style.QUIET, linewidth=0.6, zorder=1)
+            axes.annotate(
+                "penalty smoothed", (until, 0.99), xycoords=("data", "axes fraction"), xytext=(-3, 0),
+                textcoords="offset points", ha="right", va="top", fontsize=7, color=style.QUIET,
+            )  # fmt: skip
 
 
-def mark_smoothing(axes: Axes, until: float) -> None:
-    """A bar along the top edge over the steps at which the penalty is smoothed."""
-    axes.axvline(until, 0.3, color=style.QUIET, linewidth=0.6, dashes=(1.5, 2), zorder=1)
-    axes.annotate(
-        "smoothed penalty", (until, 0.985), xycoords=("data", "axes fraction"), xytext=(-2, 0),
-        textcoords="offset points", ha="right", va="top", fontsize=6.5, color=style.QUIET,
-    )  # fmt: skip
-
-
-def caption(table: pd.DataFrame) -> str:
-    return ""
+def caption(results: Results, table: pd.DataFrame, best: pd.DataFrame, dim: int | None) -> str:
+    """What the figure shows; the last medians are said in numbers."""
+    last = table[table["step"] == table.groupby(["task", "head"])["step"].transform("max")]
+    ends = [
+        f"{style.look(head).name} {median:.2g} ({task})"
+        for task, head, median in zip(last["task"], last["head"], last["median"])
+    ]
+    chosen = (
+        "the head and dimension with the lowest median validation loss"
+        if dim is None
+        else f"its best head of dimension {dim}"
+    )
+    return words.paragraph(f"""
+        **Learning curves.** Training loss above the optimum (the entropy of the uniform distribution on the
+        target) against the training step: median and quartile band over n = {words.count_range(table["n"])}
+        seeds. Every family is shown by {chosen}. {words.rates(results)} Dotted: chance, a reader that weights all
+        keys seen so far equally. The mark at the top: FPA's penalty is smoothed up to there. Values below
+        {FLOOR:g} are drawn at {FLOOR:g}. Medians at the last step: {", ".join(ends)}.
+    """)

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from figures import style
+from lab.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lab.sweeps.frames import Frames
+    from lab.sweeps.plan import Plan
+
+EXPERIMENT = "target_sets"  # drawn where a source holds several experiments
+
 
 @dataclass(frozen=True)
 class Results:
-    """Frames and, for every (task, head, dim), the cell whose learning rate was chosen on validation data.
+    """The frames of one experiment."""
 
-    `chosen` has the columns task, head, dim, cell, learning_rate, config, validation_loss, n, successes, low, high.
-    """
+    frames: Frames
 
-    frames: Any
-    chosen: pd.DataFrame
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`lab.sweeps.statistics.summarise`: one row per task, head and dim, at its chosen learning rate.
+
+        Raises InputError when cells of one task, head and dimension differ in more than their learning rate.
+        """
+        from lab.sweeps.statistics import summarise
+
+        table = summarise(self.frames)
+        twice = table[table.duplicated(["task", "head", "dim"])]
+        if len(twice):
+            row = twice.iloc[0]
+            raise InputError(
+                f"{self.frames.origin}: {row['task']} {row['head']} dim {row['dim']}: several variants "
+                f"({row['variant']}); figures draw results of one recipe"
+            )
+        return table
 
     def best_dimension(self, by: Literal["head", "family"], dim: int | None = None) -> pd.DataFrame:
-        """Of every head (or family of heads) in every task, the chosen cell with the least validation loss.
+        """Of every head (or family of heads) in every task, the row of the summary with the least validation loss.
 
         At equal losses the smaller dimension wins. `dim` restricts the choice to one dimension.
         """
-        table = self.chosen if dim is None else self.chosen[self.chosen["dim"] == dim]
+        table = self.summary if dim is None else self.summary[self.summary["dim"] == dim]
+        if table.empty:
+            raise InputError(f"{self.frames.origin}: expected results of dimension {dim}")
         table = table.assign(family=table["head"].map(style.family_of))
         table = table.sort_values(["validation_loss", "dim", "head"], kind="stable")
         return table.drop_duplicates(["task", by]).sort_values(["task", "head"]).reset_index(drop=True)
@@ -36,8 +63,70 @@ class Results:
         """The rows of one of the frames that belong to the chosen cells."""
         return frame[frame["cell"].isin(set(chosen["cell"]))]
 
-    def successes(self, chosen: pd.DataFrame) -> pd.DataFrame:
-        """cell, seed, success of the chosen cells: on test sequences of the training length."""
-        test = self.of(self.frames.evaluations, chosen)
-        test = test[(test["split"] == "test") & (test["task"] == test["train_task"]) & (test["factor"] == 1)]
-        return test[["cell", "seed", "success"]].reset_index(drop=True)
+    def tests(self, chosen: pd.DataFrame) -> pd.DataFrame:
+        """One row per seed and length of the chosen cells, on test sequences of the task that they were trained on."""
+        rows = self.of(self.frames.evaluations, chosen)
+        return rows[(rows["split"] == "test") & (rows["task"] == rows["train_task"])]
+
+
+def load(source: str | PathLike[str]) -> tuple[Results, list[str]]:
+    """The results of one experiment, and one line for every cell that its plan asked for and the source lacks.
+
+    Raises InputError when the source cannot be read, is empty, or holds several experiments but not target_sets.
+    """
+    from lab.sweeps.completeness import missing_cells
+    from lab.sweeps.frames import load_frames
+
+    path = published_folder() if os.fspath(source) == "published" else Path(source)
+    frames = load_frames(path)
+    names = sorted(set(frames.cells["experiment"]))
+    if not names:
+        raise InputError(f"{path}: holds no results yet; fpa-lab sweep makes them")
+    if len(names) > 1 and EXPERIMENT not in names:
+        raise InputError(f"{path}: holds {', '.join(names)}; export one (fpa-lab export NAME) and name its folder")
+    name = EXPERIMENT if EXPERIMENT in names else names[0]
+    of_one = frames.of(frames.cells.loc[frames.cells["experiment"] == name, "cell"].tolist())
+    return Results(of_one), [str(cell) for cell in missing_cells(planned(path, name, of_one), of_one)]
+
+
+def published_folder() -> Path:
+    """The committed results, beside the experiment's module wherever the packages are installed."""
+    import experiments
+
+    return Path(experiments.__path__[0]) / "published" / EXPERIMENT
+
+
+def planned(path: Path, name: str, frames: Frames) -> Plan:
+    """What the results at `path` should consist of.
+
+    A store keeps what was asked of it. A folder does not, so it is held against the experiment's own plan for its
+    preset, or, for an experiment that the lab does not know, against its own cells: each should have every seed.
+    """
+    import importlib
+
+    from experiments import EXPERIMENTS
+    from lab.sweeps.plan import Cell, Plan
+
+    preset = str(frames.cells["preset"].iloc[0])
+    seeds: Sequence[int] = sorted(set(frames.evaluations["seed"].tolist()))
+    if path.is_file():
+        configs, seeds = asked(path, name, preset)
+    elif name in EXPERIMENTS:
+        configs = [cell.config for cell in importlib.import_module(EXPERIMENTS[name]).plan(preset).cells]
+    else:
+        configs = frames.cells["config"].tolist()
+    cells = [Cell.model_validate_json(config) for config in dict.fromkeys(configs)]
+    return Plan(name=name, preset=preset, cells=cells, seeds=seeds)
+
+
+def asked(path: Path, name: str, preset: str) -> tuple[list[str], list[int]]:
+    """Configurations of all cells asked of a store under this preset, and the seeds that were asked for last."""
+    import json
+
+    from lab.sweeps.store import Store
+
+    key = (name, preset)
+    with Store(path, write=False) as store:
+        members = store.rows("SELECT config FROM members WHERE experiment = ? AND preset = ? ORDER BY config", key)
+        runs = store.rows("SELECT seeds FROM plans WHERE experiment = ? AND preset = ? ORDER BY number", key)
+    return [config for (config,) in members], json.loads(runs[-1][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from figures import panels, style
+from figures import panels, style, words
 from figures.drawing import Drawing
 from lab.errors import InputError
 
@@ -81,7 +81,8 @@ def task_name(label: str) -> str:
 def with_success(results: Results, learned: pd.DataFrame) -> pd.DataFrame:
     """The parameters of the chosen cells, and whether their seed succeeds."""
     parameters = results.of(results.frames.parameters, learned).rename(columns={"train_task": "task"})
-    return parameters.merge(results.successes(learned), on=["cell", "seed"])
+    tests = results.tests(learned)
+    return parameters.merge(tests.loc[tests["factor"] == 1, ["cell", "seed", "success"]], on=["cell", "seed"])
 
 
 def walk_rows(parameters: pd.DataFrame, theory: WalkTheory) -> pd.DataFrame:
@@ -197,4 +198,42 @@ def name_places(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame, failed: pd.DataFrame) -> str:
-    return ""
+    """What the figure shows, the drift of the walks, and the margins of the levels."""
+    seeds = table.drop_duplicates(SEED)
+    out = [f"{style.look(head).name} on {task}" for task, head in zip(failed["task"], failed["head"])]
+    return words.paragraph(f"""
+        **What seeds learned.** One dot per seed, heads side by side, each at {words.BEST_DIMENSION}; n =
+        {words.count_range(seeds.groupby(SEED[:3]).size())} seeds per head, of which
+        {int((seeds["success"] == 0).sum())} of {len(seeds)} failed (grey). Increments of a walk are in units of
+        the seed's own step a, half the difference of its steps up and down; black lines: the theory's +a, −a
+        and 0, shaded: the offsets of a key at which nested-scope stays exact. Other increments can realise the
+        same sets: on subset-drop any *keep* that does not fall. On leveled-dips, levels of keys and field of
+        dips run from 0 at the seed's lowest to 1 at its highest level; a dip should lie at or above the key of
+        its number and below the next; *at keys* is the lowest field at any key, which should not lie below 1.
+        {drift(table)}{margins(table)}No interval: every seed is shown. Not shown, since no seed succeeds:
+        {words.listing(out) if out else "none"}.
+    """)
+
+
+def drift(table: pd.DataFrame) -> str:
+    """How far closing undoes opening: |up + down| / a, median and maximum over the seeds that succeed."""
+    texts = []
+    for (task, head), mine in table[table["success"] == 1].groupby(["task", "head"]):
+        theory = WALKS.get(task_name(str(task)))
+        if theory and task_name(str(task)) == "nested-scope":
+            wide = mine[mine["name"] == "increment"].pivot_table(index="seed", columns="token", values="value")
+            rest = (wide[theory.up] + wide[theory.down]).abs()
+            texts.append(f"{style.look(str(head)).name} median {rest.median():.2g}, maximum {rest.max():.2g}")
+    return f"Drift of one opened and closed scope on nested-scope, in units of a: {'; '.join(texts)}. " if texts else ""
+
+
+def margins(table: pd.DataFrame) -> str:
+    """Over the seeds that succeed, the least kill and the largest penalty of a survivor, in units of lambda = 1."""
+    mine = table[(table["task"].map(task_name) == LEVELED) & (table["success"] == 1)]
+    if mine.empty:
+        return ""
+    wide = mine.pivot_table(index=SEED, columns="place", values="raw").to_numpy()
+    keys, dips = wide[:, 0:-1:2], wide[:, 1:-1:2]
+    kill = float((keys[:, 1:] - dips[:, :-1]).min())
+    left = max(0.0, float((keys - dips).max()), float((keys[:, -1] - wide[:, -1]).max()))
+    return f"On leveled-dips, dead keys have penalties of at least {kill:.2g}, live ones of at most {left:.2g}. "

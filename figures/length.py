@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from figures import panels, style
+from figures import panels, style, words
 from figures.drawing import Drawing
+from lab.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,52 +15,63 @@ if TYPE_CHECKING:
 
     from figures.inputs import Results
 
+WIDTH = 0.8  # of a length's place that the heads fill
+
 
 def draw(results: Results) -> Drawing:
     """One panel per task; median over seeds, quartile bars, one faint dot per seed. Each head at its best dimension."""
-    import pandas as pd
-
     best = results.best_dimension(by="head")
-    test = results.of(results.frames.evaluations, best)
-    test = test[(test["split"] == "test") & (test["task"] == test["train_task"]) & (test["factor"] >= 1)]
-    seeds = test[["train_task", "head", "dim", "factor", "seed", "exact"]].rename(columns={"train_task": "task"})
-    grouped = seeds.groupby(["task", "head", "dim", "factor"])["exact"]
-    table = pd.DataFrame(
-        {"n": grouped.size(), "q25": grouped.quantile(0.25), "median": grouped.median(), "q75": grouped.quantile(0.75)}
-    ).reset_index()
+    table = quartiles(best)
+    seeds = results.tests(best)[["train_task", "head", "factor", "seed", "exact"]]
+    seeds = seeds.rename(columns={"train_task": "task"})
     tasks = panels.tasks_in_order(table["task"])
     heads = style.in_order(table["head"])
     legend = 0.06 + 0.135 * panels.legend_rows(heads)
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
-    figure = style.new_figure(style.DOUBLE_COLUMN, legend + 0.3 + rows * 2.0)
+    figure = style.new_figure(style.DOUBLE_COLUMN, legend + 0.2 + rows * 2.0)
     axes = panels.panel_grid(
-        figure,
-        rows,
-        columns,
-        left=0.42,
-        right=0.06,
-        top=legend + 0.3,
-        bottom=0.40,
-        between_columns=0.3,
-        between_rows=0.6,
-    )
-    for panel, (letter, task) in zip(axes, zip("abcdefghij", tasks)):
+        figure, rows, columns, left=0.40, right=0.06, top=legend + 0.3, bottom=0.40,
+        between_columns=0.26, between_rows=0.6,
+    )  # fmt: skip
+    for index, (panel, task) in enumerate(zip(axes, tasks)):
         draw_task(panel, table[table["task"] == task], seeds[seeds["task"] == task])
-        style.panel_title(panel, letter, task)
+        style.panel_title(panel, "abcdefghij"[index], task)
         panel.set_xlabel("length / training length")
+        if index % columns:
+            panel.tick_params(axis="y", labelleft=False)
+        else:
+            panel.set_ylabel("exact-set rate")
     for unused in axes[len(tasks) :]:
         unused.remove()
-    for panel in axes[::columns]:
-        panel.set_ylabel("exact-set rate")
-    panels.family_legend(figure, heads, left=0.42, top=0.06, lines=True)
-    return Drawing(figure, caption(table), table)
+    panels.family_legend(figure, heads, left=0.40, top=0.06, lines=True)
+    return Drawing(figure, caption(results, table), table)
+
+
+def quartiles(best: pd.DataFrame) -> pd.DataFrame:
+    """The summary's exact-set rates at every multiple of the training length, one row per head and multiple."""
+    import pandas as pd
+
+    factors = sorted(float(found[1]) for name in best.columns if (found := re.fullmatch(r"n_([\d.]+)x", name)))
+    parts = []
+    for factor in factors:
+        at = f"{factor:g}x"
+        names = {"n": f"n_{at}", **{name: f"exact_{at}_{name}" for name in ("q25", "median", "q75")}}
+        part = best[["task", "head", "dim", "learning_rate"]].assign(factor=factor)
+        parts.append(
+            part.assign(**{new: best[old] for new, old in names.items()}, chance=best.get(f"chance_exact_{at}"))
+        )
+    table = pd.concat(parts)
+    table = table[(table["factor"] > 0) & (table["n"] > 0)]
+    if table.empty:
+        raise InputError("length: expected test evaluations at multiples of the training length")
+    return table.astype({"n": int}).sort_values(["task", "head", "factor"], ignore_index=True)
 
 
 def draw_task(axes: Axes, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
     """Heads stand side by side at each length, so that equal rates stay visible."""
     heads, factors = style.in_order(table["head"]), sorted(table["factor"].unique())
-    offsets = dict(zip(heads, panels.dodge(len(heads), 0.72 / len(heads))))
+    offsets = dict(zip(heads, panels.dodge(len(heads), WIDTH / len(heads))))
     place = {factor: index for index, factor in enumerate(factors)}
     for head in reversed(heads):
         mine = table[table["head"] == head].sort_values("factor")
@@ -66,13 +79,12 @@ def draw_task(axes: Axes, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
         drawn = style.look(head)
         x = [place[factor] + offsets[head] for factor in mine["factor"]]
         cloud = [place[factor] + offsets[head] for factor in dots["factor"]]
-        axes.plot(
-            cloud, dots["exact"], ".", color=drawn.colour, alpha=0.18, markersize=2.2, markeredgewidth=0, zorder=2
-        )
+        axes.plot(cloud, dots["exact"], ".", color=drawn.colour, alpha=0.2, markersize=2.4, markeredgewidth=0, zorder=2)
         axes.vlines(x, mine["q25"], mine["q75"], color=drawn.colour, linewidth=1.6, alpha=0.5, zorder=3)
         axes.plot(
-            x, mine["median"], **drawn.marker, linestyle=drawn.line, linewidth=0.7, clip_on=False, zorder=4, label=head,
-        )  # fmt: skip
+            x, mine["median"], **drawn.marker, linestyle=drawn.line, linewidth=0.7, clip_on=False, zorder=4, label=head
+        )
+    draw_chance(axes, table.drop_duplicates("factor").sort_values("factor"))
     axes.set_xlim(-0.5, len(factors) - 0.5)
     axes.set_xticks(range(len(factors)), [f"{factor:g}\N{MULTIPLICATION SIGN}" for factor in factors])
     axes.set_ylim(-0.03, 1.03)
@@ -80,5 +92,27 @@ def draw_task(axes: Axes, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
     style.quiet_grid(axes)
 
 
-def caption(table: pd.DataFrame) -> str:
-    return ""
+def draw_chance(axes: Axes, levels: pd.DataFrame) -> None:
+    """A dotted step per length, across the whole of its place."""
+    for index, level in enumerate(levels["chance"]):
+        axes.plot([index - 0.5, index + 0.5], [level, level], color=style.INK, linewidth=0.8, dashes=(1, 1.4), zorder=5)
+    axes.annotate(
+        "chance", (len(levels) - 0.5, levels["chance"].iloc[-1]), xytext=(-1, 2), textcoords="offset points",
+        fontsize=7, ha="right", va="bottom", zorder=6,
+    )  # fmt: skip
+
+
+def caption(results: Results, table: pd.DataFrame) -> str:
+    """What the figure shows; the medians at the greatest length are said in full."""
+    last = table["factor"].max()
+    ends = table[(table["factor"] == last) & (table["median"] >= 0.99)]
+    reached = [f"{style.look(head).name} on {task}" for task, head in zip(ends["task"], ends["head"])]
+    return words.paragraph(f"""
+        **Reading beyond the training length.** Share of queries at which a head reads exactly its target set
+        (the keys above half the uniform weight are the target), on fresh test sequences of 1 to {last:g} times
+        the training length, without retraining. Median and quartiles over n = {words.count_range(table["n"])}
+        seeds; faint dots: seeds. Heads at one length stand side by side; each is shown at
+        {words.BEST_DIMENSION}. {words.rates(results)} Dotted: chance, a reader that weights all keys seen so far
+        equally, which is exact only while no key has died. Median of at least 0.99 at {last:g} times:
+        {words.listing(reached) if reached else "none"}.
+    """)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from figures import style
+from figures import style, words
 from figures.drawing import Drawing
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ def draw() -> Drawing:
     width, height = style.DOUBLE_COLUMN, 2.45
     figure = style.new_figure(width, height)
 
-    def axes_at(left: float, bottom: float, wide: float, high: float) -> Axes:
-        return figure.add_axes((left / width, bottom / height, wide / width, high / height))
+    def axes_at(name: str, left: float, bottom: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((left / width, bottom / height, wide / width, high / height), label=name)
 
-    walk = axes_at(0.36, 1.10, 2.74, 1.14)
-    stack = axes_at(0.36, 0.06, 2.74, 0.84)
-    fox = axes_at(3.40, 0.44, 1.64, 1.64)
-    fpa = axes_at(5.15, 0.44, 1.64, 1.64)
+    walk = axes_at("walk", 0.36, 1.10, 2.74, 1.14)
+    stack = axes_at("stack", 0.36, 0.06, 2.74, 0.84)
+    fox = axes_at("fox", 3.40, 0.44, 1.64, 1.64)
+    fpa = axes_at("fpa", 5.15, 0.44, 1.64, 1.64)
     draw_walk(walk, shown)
     draw_stack(stack, shown)
     deepest = round(-np_nanmin(shown.fox_bias, shown.fpa_bias))
@@ -102,7 +102,7 @@ def draw() -> Drawing:
     draw_matrix(fpa, shown, shown.fpa_bias, deepest)
     fox.set_ylabel("query $i$")
     draw_keys_legend(fox)
-    draw_scale(axes_at(6.02, 1.93, 0.74, 0.10), deepest)
+    draw_scale(axes_at("scale", 6.02, 1.93, 0.74, 0.10), deepest)
     place_titles(figure, height)
     return Drawing(figure, caption(shown), rows(shown))
 
@@ -208,7 +208,7 @@ def draw_keys_legend(axes: Axes) -> None:
 
 
 def colour_map(deepest: int) -> ListedColormap:
-    """One colour per whole number from -deepest to 0: zero is pale yellow, penalties are purple, so they differ in hue."""
+    """One colour per whole number from -deepest to 0: zero is pale yellow, penalties are purple."""
     from matplotlib.colors import LinearSegmentedColormap, ListedColormap, to_hex
 
     purples = LinearSegmentedColormap.from_list("penalties", ["#35154A", "#7A4A8F", "#CDB1D6"])
@@ -232,7 +232,25 @@ def draw_scale(axes: Axes, deepest: int) -> None:
 
 
 def caption(shown: Example) -> str:
-    return ""
+    """What the figure shows; the zeros at targets are counted."""
+    import numpy as np
+
+    targets = int(shown.targets.sum())
+    fpa, fox = (int((bias[shown.targets] == 0).sum()) for bias in (shown.fpa_bias, shown.fox_bias))
+    dead = np.tril(np.isin(np.arange(len(shown.tokens)), shown.keys)[None, :] & ~shown.targets)
+    killed = int((shown.fpa_bias[dead] < 0).sum())
+    return words.paragraph(f"""
+        **How first passages evict keys.** (a) The field on one nested-scope sequence: *(* raises the walk by 1,
+        *)* lowers it by 1, keys (letters) leave it. A key's level is the walk where it stands (tied levels);
+        dashed lines carry it to its first passage, the first position where the walk lies below it (cross).
+        Below, at every position, the keys still alive, the oldest at the bottom. (b, c) The bias added to the
+        content logit of key j at query i on the same tokens, on one colour scale: FoX with log gate −1 at every
+        *)* and 0 elsewhere, and FPA with penalty scale 1. Pale yellow is exactly 0. Dots: the keys of scopes
+        still open, which the query should read; columns of brackets are masked by content. At these {targets}
+        places FPA's bias is 0 in {fpa} and FoX's in {fox}; at the {int(dead.sum())} places of dead keys FPA's is
+        negative in {killed}. Computed from the definition: nothing is trained or sampled, so there is no n, interval
+        or chance level.
+    """)
 
 
 def rows(shown: Example) -> pd.DataFrame:

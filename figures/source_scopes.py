@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from figures import panels, style
+from figures import panels, style, words
 from figures.drawing import Drawing
+from lab.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,8 @@ def draw(results: Results) -> Drawing:
     """One panel per head: every FPA level form, then the best FoX and the best softmax head; one dot per file."""
     best = results.best_dimension(by="head")
     best = best[best["cell"].isin(set(results.frames.files["cell"]))]
+    if best.empty:
+        raise InputError(f"source_scopes: {results.frames.origin}: expected results on source files")
     best = best[best["head"].isin(heads_shown(best))]
     files = results.of(results.frames.files, best)
     table = files[
@@ -47,7 +50,7 @@ def draw(results: Results) -> Drawing:
             panel.set_ylabel("exact-set rate")
     for unused in axes[len(heads) :]:
         unused.remove()
-    return Drawing(figure, caption(table), table)
+    return Drawing(figure, caption(results, table), table)
 
 
 def heads_shown(best: pd.DataFrame) -> list[str]:
@@ -98,5 +101,21 @@ def binned(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({**bins, "q75": rates.quantile(0.75)}).reset_index(drop=True)
 
 
-def caption(table: pd.DataFrame) -> str:
-    return ""
+def caption(results: Results, table: pd.DataFrame) -> str:
+    """What the figure shows; how many files every seed reads exactly is said per head."""
+    files = table.drop_duplicates("file")
+    exact = [
+        f"{style.look(head).name} {int((mine['perfect'] == mine['seeds']).sum())} of {len(mine)}"
+        for head, mine in ((head, table[table["head"] == head]) for head in style.in_order(table["head"]))
+    ]
+    return words.paragraph(f"""
+        **Scopes of real source files.** Heads trained on short nested-scope sequences read the scopes of
+        {len(files)} Python files ({files["seq_len"].min():,} to {files["seq_len"].max():,} tokens, median
+        {files["seq_len"].median():,.0f}) without retraining: share of queries (uses of a name) at which a head
+        reads exactly the names in scope. One dot per file, the mean over n = {words.count_range(table["seeds"])}
+        seeds; open marks: median and quartiles of files in bins of equal log length. Shown are all FPA heads
+        and, of every other family, the head with the lowest validation loss on nested-scope, each at
+        {words.BEST_DIMENSION}. {words.rates(results)} Chance: a reader that weights all keys so far equally is
+        exact only before the first scope with a key closes. Files that every seed reads exactly, at every
+        query: {", ".join(exact)}.
+    """)
