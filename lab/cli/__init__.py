@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lab.cli import tasks, training
+from lab.cli import certificates, results, sweeps, tasks, training
 from lab.cli.errors import USER_ERRORS, describe, say, silence_stdout
 from lab.errors import InputError, nearest
 
@@ -67,6 +67,12 @@ def _top(
     """
 
 
+app.command("sweep")(sweeps.sweep)
+app.command("status")(sweeps.status)
+app.command("results")(results.results)
+app.command("figures")(results.figures)
+app.command("export")(results.export)
+app.command("verify")(certificates.verify)
 app.command("task")(tasks.task)
 app.command("train")(training.train)
 
@@ -82,8 +88,9 @@ def run(argv: Sequence[str]) -> int:
         return int(status or 0)
     except typer.Exit as stop:
         return stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        say(f"interrupted; resume with: {shlex.join(['fpa-lab', *argv])}")
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        done = f" ({stop})" if str(stop) else ""
+        say(f"interrupted{done}; resume with: {shlex.join(['fpa-lab', *argv])}")
         return 130
     except BrokenPipeError:  # the reader (head, less) has seen enough
         silence_stdout()

@@ -12,7 +12,7 @@ DEFAULT_STORE = Path("results/lab.sqlite")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda where there is one.")]
-Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of results, made when missing.")]
+StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of results, made when missing.")]
 
 
 def words(texts: Sequence[str] | None) -> list[str]:

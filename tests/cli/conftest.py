@@ -1,11 +1,15 @@
 """Runs `fpa-lab` in this process: a subprocess would pay for importing torch every time."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from lab.cli import run
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that workers and tests find cli_tiny_experiment
 
 
 @dataclass(frozen=True)

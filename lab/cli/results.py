@@ -1,0 +1,178 @@
+"""`fpa-lab results`: the summary. `fpa-lab figures`: draw it. `fpa-lab export`: give it away."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lab.cli.console import print_json, print_table
+from lab.cli.errors import say
+from lab.cli.options import DEFAULT_STORE, StoreFile, words
+from lab.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lab.sweeps import Frames
+
+FORMATS = ("table", "csv", "json")
+SOURCE_SCOPES = "source-scopes"
+
+
+def results(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, such as target_sets.")],
+    format: Annotated[str, typer.Option(metavar="FORMAT", help="table, csv or json; the last two hold all.")] = "table",
+    source: Annotated[
+        str, typer.Option("--source", "--store", metavar="FILE", help="A store, a folder of CSVs, or `published`.")
+    ] = str(DEFAULT_STORE),
+    preset: Annotated[
+        str | None, typer.Option(metavar="PRESET", help="Of a store that holds several.", show_default="run last")
+    ] = None,
+) -> int:
+    """Show what was measured, with n, interval and chance.
+
+    One row per task, head and dimension, at the learning rate with the lowest median validation loss. Exit status
+    1 when cells or seeds of the plan are missing.
+
+    \b
+    Examples:
+      fpa-lab results target_sets --source published
+      fpa-lab results target_sets --format csv > summary.csv
+    """
+    if format not in FORMATS:
+        raise InputError(f"--format: unknown format {format}{nearest(format, FORMATS)}")
+    from lab.sweeps import load_frames, summarise
+
+    path = published_folder() if source == "published" else Path(source)
+    frames = load_frames(path, [name], preset=preset)
+    if frames.cells.empty:
+        raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
+    missing = missing_cells(path, name, frames)
+    summary = summarise(frames)
+    if format == "csv":
+        print(summary.drop(columns="config").to_csv(index=False, lineterminator="\n"), end="")
+    elif format == "json":
+        print_json(summary.drop(columns="config").to_dict("records"))
+    else:
+        print_summary(summary, frames)
+    for cell in missing[:5]:
+        say(f"incomplete: {cell}")
+    if len(missing) > 5:
+        say(f"incomplete: and {len(missing) - 5} more cells; see fpa-lab status")
+    return int(bool(missing))
+
+
+def published_folder() -> Path:
+    """Where the results that come with the lab are, wherever it is installed."""
+    import experiments
+
+    return Path(experiments.__path__[0]) / "published"
+
+
+def missing_cells(path: Path, name: str, frames: "Frames") -> list[str]:
+    """One line for every cell that was asked for and is not in the results, wholly or some seeds of it."""
+    from figures.inputs import planned
+    from lab.sweeps import missing_cells as lacking
+
+    return [str(cell) for cell in lacking(planned(path, name, frames), frames)]
+
+
+def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
+    """The table people read: success and its interval, TV, exact-set rates at 1x and far beyond, chance."""
+    factors = [factor for factor in _factors(summary) if factor in (1.0, 8.0)] or _factors(summary)[:1]
+    variants = summary["variant"].str.len().gt(0).any()
+    files = scope_rates(frames)
+    header = ["task", "head", *(["variant"] if variants else []), "dim", "rate", "seeds", "successes", "95% interval"]
+    header += ["TV", *(f"exact {factor:g}x" for factor in factors), *(["real files"] if files else [])]
+    header += ["chance TV", "chance exact"]
+    rows = [_row(row, factors, bool(variants), files) for row in summary.to_dict("records")]
+    print_table(header, rows, left=3 if variants else 2)
+    print("Medians over seeds. A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x.")
+    print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
+    if files:
+        print("real files: exact-set rate over the scopes of Python files, without retraining.")
+
+
+def _factors(summary: "pd.DataFrame") -> list[float]:
+    names = [column for column in summary.columns if column.startswith("n_") and column.endswith("x")]
+    return sorted(factor for factor in (float(name[2:-1]) for name in names) if factor > 0)
+
+
+def _row(row: dict[Any, Any], factors: Sequence[float], variants: bool, files: dict[str, float]) -> list[Any]:
+    first = f"{factors[0]:g}x" if factors else "1x"
+    cells = [row["task"], row["head"], *([row["variant"]] if variants else []), row["dim"]]
+    cells += [f"{row['learning_rate']:g}", row["n"], row["successes"], f"{row['low']:.2f}–{row['high']:.2f}"]
+    cells += [row.get(f"tv_{first}_median"), *(row.get(f"exact_{factor:g}x_median") for factor in factors)]
+    cells += [files.get(row["cell"])] if files else []
+    return [*cells, row.get(f"chance_tv_{first}"), row.get(f"chance_exact_{first}")]
+
+
+def scope_rates(frames: "Frames") -> dict[str, float]:
+    """By cell, the median over seeds of the exact-set rate on real source files; empty when nobody read any."""
+    rows = frames.evaluations
+    rows = rows[rows["task"].str.startswith(SOURCE_SCOPES) & ~rows["train_task"].str.startswith(SOURCE_SCOPES)]
+    return {str(cell): float(value) for cell, value in rows.groupby("cell")["exact"].median().items()}
+
+
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Figures; all by default.")] = None,
+    source: Annotated[
+        str, typer.Option(metavar="FILE", help="`published`, a store, or a folder of CSVs.")
+    ] = "published",
+    format: Annotated[
+        list[str] | None, typer.Option(metavar="F,...", help="pdf, svg or png.", show_default="all")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the figures go.")] = Path("figures-out"),
+    partial: Annotated[bool, typer.Option("--partial", help="Draw incomplete results, and stamp the figure.")] = False,
+) -> int:
+    """Draw the figures from stored results; nothing is trained.
+
+    Beside each figure stand the rows it shows (CSV) and its caption (Markdown) with their hash and the command.
+    Exit status 1, with the missing cells, when the results are incomplete.
+
+    \b
+    Examples:
+      fpa-lab figures
+      fpa-lab figures success length --source results/lab.sqlite --format pdf --out paper/figures
+    """
+    from figures import Incomplete, make_figures
+
+    try:
+        paths = make_figures(words(names), source, words(format) or ("pdf", "svg", "png"), out, partial)
+    except Incomplete as incomplete:
+        say(str(incomplete))
+        for line in incomplete.missing:
+            say(f"missing: {line}")
+        return 1
+    for path in paths:
+        print(path)
+    return 0
+
+
+def export(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, such as target_sets.")],
+    store: StoreFile = DEFAULT_STORE,
+    preset: Annotated[
+        str | None, typer.Option(metavar="PRESET", help="Of a store that holds several.", show_default="run last")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Each experiment gets a folder in it.")] = Path("exported"),
+) -> int:
+    """Write results as CSV files with a manifest.
+
+    The manifest has the command, the code versions, the environments, and rows and sha256 of every file. This is what
+    experiments/published holds.
+
+    \b
+    Examples:
+      fpa-lab export target_sets
+      fpa-lab export target_sets --preset paper --out experiments/published
+    """
+    from lab.sweeps import Store
+    from lab.sweeps import export as write
+
+    with Store(store, write=False) as opened:
+        folders = write(opened, words(names), out, preset=preset)
+    for folder in folders:
+        print(folder)
+    return 0
