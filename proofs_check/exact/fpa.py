@@ -15,7 +15,7 @@ from typing import Any
 
 from proofs_check.exact.certificate import assume, checker
 from proofs_check.exact.specification import Row, Specification
-from proofs_check.exact.values import entries, fields, need, rational, show, whole
+from proofs_check.exact.values import Rejected, entries, fields, need, rational, show, whole
 
 Number = int | Fraction
 Fields = dict[str, Any]
@@ -38,7 +38,7 @@ def fpa_levels(given: Fields, witness: Fields, spec: Specification) -> str:
     _assume(given, "free", spec)
     fields(witness, ("levels", "dips"), "witness")
     fields(witness["levels"], dict.fromkeys(spec.keys), "levels")
-    levels = {key: rational(level, f"level of {show(key)}") for key, level in witness["levels"].items()}
+    levels = {key: rational(level, "levels") for key, level in witness["levels"].items()}
     return f"free levels read all {len(spec.rows)} rows; {_replay_all(spec, witness['dips'], levels, 0)}"
 
 
@@ -64,10 +64,12 @@ def _dips(row: Row, given: Any) -> dict[int, Number]:
     """Field value of every dip, by the number of events before it."""
     dips: dict[int, Number] = {}
     for dip in entries(given, f"{row.name}: dips"):
-        need(isinstance(dip, list) and len(dip) == 2, f"{row.name}: dip: expected [after, value]")
-        after = whole(dip[0], f"{row.name}: dip")
-        need(after in row.slots and after not in dips, f"{row.name}: no dip, or no second one, may stand at {after}")
-        dips[after] = rational(dip[1], f"{row.name}: dip after event {after}")
+        if not isinstance(dip, list) or len(dip) != 2:
+            raise Rejected(f"{row.name}: dips: expected pairs [after, value], found {show(dip)}")
+        after = whole(dip[0], row.name)
+        if after in dips or after not in row.slots:
+            raise Rejected(f"{row.name}: no dip, or no second one, may stand after event {after}")
+        dips[after] = rational(dip[1], row.name)
     return dips
 
 
@@ -86,7 +88,7 @@ def _replay(row: Row, dips: dict[int, Number], levels: dict[str, Number] | None,
         elif event != alive:
             key = min(event ^ alive)
             state = "dead" if key in event else "alive"
-            need(False, f"{row.name}: the query at event {count} finds key {show(key)} {state}")
+            raise Rejected(f"{row.name}: the query at event {count} finds key {show(key)} {state}")
         if count in dips:
             walk = dips[count]
             while highest and -highest[0][0] > walk:

@@ -74,11 +74,10 @@ def _history(name: str, events: Any, known: frozenset[str]) -> Row:
         if verb == "push" and isinstance(value, str) and value in known and value not in pushed:
             pushed.add(value)
             row.append(value)
-        elif verb == "query" and (query := frozenset(_names(value, known, f"{name}: event {count}"))):
-            need(query <= pushed, f"{name}: event {count}: a key is not pushed yet")
+        elif verb == "query" and (query := frozenset(_names(value, known, name))) and query <= pushed:
             row.append(query)
         else:
             raise Rejected(
-                f"{name}: event {count}: expected the push of a new key or a query of some, found {show(value)}"
+                f"{name}: event {count}: expected the push of a new key or a query of pushed ones, found {show(value)}"
             )
     return Row(name, row, range(1, len(row) + 1))

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 MAX_DIGITS = 400
+_LIMIT = 10**MAX_DIGITS
 
 
 class Rejected(Exception):
@@ -22,19 +23,23 @@ def need(true: Any, otherwise: str) -> None:
 def fields(value: Any, names: Collection[str], where: str) -> None:
     """Rejects unless `value` is a mapping with exactly these fields."""
     need(isinstance(value, dict), f"{where}: expected a mapping, found {show(value)}")
-    need(all(name in value for name in names), f"{where}: expected the fields {', '.join(map(str, names))}")
+    for name in names:
+        if name not in value:
+            raise Rejected(f"{where}: the field {show(name)} is missing")
     need(len(value) == len(names), f"{where}: unknown field {show(next((n for n in value if n not in names), ''))}")
 
 
 def entries(value: Any, where: str) -> list[Any]:
     """The value, if it is a list."""
-    need(isinstance(value, list), f"{where}: expected a list, found {show(value)}")
+    if not isinstance(value, list):
+        raise Rejected(f"{where}: expected a list, found {show(value)}")
     return value
 
 
 def whole(value: Any, where: str) -> int:
     """The value, if it is a whole number (true is none) of bounded size."""
-    need(type(value) is int and abs(value) < 10**MAX_DIGITS, f"{where}: expected a whole number, found {show(value)}")
+    if type(value) is not int or not -_LIMIT < value < _LIMIT:
+        raise Rejected(f"{where}: expected a whole number, found {show(value)}")
     return value
 
 
@@ -51,6 +56,6 @@ def show(value: Any) -> str:
     """A value in a message, short whatever its size."""
     if isinstance(value, (dict, list)):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
-    if type(value) is int and abs(value) >= 10**MAX_DIGITS:
+    if type(value) is int and abs(value) >= _LIMIT:
         return "a number of too many digits"
     return json.dumps(value if not isinstance(value, str) else value[:60], default=lambda _: "another type")
