@@ -1,4 +1,4 @@
-"""`fpa-lab verify`: the independent check of a certificate. Imports the exact core, and nothing that measures or trains."""
+"""`fpa-lab verify`: the independent check of a certificate. It imports nothing that measures or trains."""
 
 from typing import Annotated
 
