@@ -24,9 +24,6 @@ from lab.sweeps.store import Store
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-# Of these tables only the cells with the chosen learning rate are published; of the evaluations all, so that the
-# choice can be checked.
-CHOSEN_ONLY = ("curves", "parameters", "files")
 
 
 class Table(BaseModel):
@@ -63,6 +60,8 @@ def export(
 ) -> list[Path]:
     """Writes OUT/NAME/{cells,evaluations,curves,parameters,files}.csv and manifest.json for every experiment.
 
+    Cells whose learning rate was not chosen are published with their evaluations up to the training length alone.
+
     All experiments of the store when `names` is None. `command` is what makes these results, by default the sweep of
     that name and preset. Returns the folders. Raises InputError when an experiment is not in the store.
     """
@@ -97,11 +96,23 @@ def _write_tables(frames: Frames, folder: Path) -> dict[str, Table]:
     chosen = set(chosen_cells(frames)["cell"])
     tables = {}
     for name, frame in frames.tables().items():
-        kept = frame[frame["cell"].isin(chosen)] if name in CHOSEN_ONLY else frame
+        kept = frame if name == "cells" else frame[_published(name, frame, chosen)]
         data = csv_bytes(kept[list(COLUMNS[name])], exact=name == "cells")
         (folder / f"{name}.csv").write_bytes(data)
         tables[f"{name}.csv"] = Table(rows=len(kept), sha256=hashlib.sha256(data).hexdigest())
     return tables
+
+
+def _published(name: str, frame: pd.DataFrame, chosen: set[str]) -> "pd.Series[bool]":
+    """Which rows are published: those of the cells with the chosen learning rates, and for the others enough to check.
+
+    That is their validation rows, which made the choice, and their test rows up to the training length, which show
+    whether it was fair. Everything else stays in the store.
+    """
+    of_chosen = frame["cell"].isin(chosen)
+    if name != "evaluations":
+        return of_chosen
+    return of_chosen | (frame["split"] == "validation") | (frame["factor"] <= 1)
 
 
 def csv_bytes(frame: pd.DataFrame, *, exact: bool = False) -> bytes:

@@ -17,6 +17,7 @@ __all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summa
 
 METRICS = ("tv", "exact", "excess_loss")
 QUARTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+_NO_ROWS = pd.DataFrame({"success": []})
 # What tells the rows of a summary apart.
 ROW = ["experiment", "preset", "task", "head", "dim", "variant"]
 
@@ -73,36 +74,38 @@ def summarise(
     """
     everything = frames if plan is None else with_planned(plan, frames)
     chosen = chosen_cells(everything)
-    tests = frames.evaluations[frames.evaluations["split"] == "test"]
-    tests = tests[tests["task"] == (evaluated_on or tests["train_task"])]
+    tests = _tests(frames, evaluated_on)
     factors = sorted(set(tests["factor"]))
-    by_cell = {str(cell): rows for cell, rows in tests.groupby("cell")}
+    by_factor = tests[tests["cell"].isin(chosen["cell"])].groupby(["cell", "factor"], sort=False)
+    measured: dict[Any, pd.DataFrame] = dict(iter(by_factor))
     rows = []
     for cell, config in zip(chosen["cell"], chosen["config"]):
-        task = _task(config, evaluated_on)
-        rows.append(_statistics(by_cell.get(cell, tests.iloc[:0]), factors, task, confidence))
+        at = {factor: measured.get((cell, factor), tests.iloc[:0]) for factor in factors}
+        rows.append(_statistics(at, _task(config, evaluated_on), confidence))
     table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
     return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
 
 
-def _statistics(tests: pd.DataFrame, factors: list[float], task: TaskConfig, confidence: float) -> dict[str, Any]:
-    """The statistics of one cell, from its test rows, at every factor."""
-    row: dict[str, Any] = {}
-    for factor in factors:
-        at = tests[tests["factor"] == factor]
-        counts = _counts(at, confidence)
-        if factor == (1.0 if 1.0 in factors else factors[0]):
-            row = {**counts, **row}
+def _tests(frames: Frames, evaluated_on: str | None) -> pd.DataFrame:
+    tests = frames.evaluations[frames.evaluations["split"] == "test"]
+    return tests[tests["task"] == (evaluated_on or tests["train_task"])]
+
+
+def _statistics(measured: dict[float, pd.DataFrame], task: TaskConfig, confidence: float) -> dict[str, Any]:
+    """The statistics of one cell, from its test rows by factor."""
+    first = 1.0 if 1.0 in measured else min(measured, default=None)
+    row = _counts(_NO_ROWS if first is None else measured[first], confidence)
+    for factor, rows in measured.items():
         name = f"{factor:g}x"
-        row |= {f"{count}_{name}": value for count, value in counts.items()}
-        for metric in METRICS:
-            # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
-            quartiles = np.quantile(at[metric], list(QUARTILES.values())) if len(at) else [np.nan] * 3
-            row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, quartiles)}
-        if factor > 0 and len(at):  # tasks of files have no factor and no length to sample at
-            chance = chance_level(task, int(at["length"].iloc[0]))
+        row |= {f"{count}_{name}": value for count, value in _counts(rows, confidence).items()}
+        # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
+        values = rows[list(METRICS)].to_numpy() if len(rows) else np.full((1, len(METRICS)), np.nan)
+        for label, quartiles in zip(QUARTILES, np.quantile(values, list(QUARTILES.values()), axis=0)):
+            row |= {f"{metric}_{name}_{label}": value for metric, value in zip(METRICS, quartiles)}
+        if factor > 0 and len(rows):  # tasks of files have no factor and no length to sample at
+            chance = chance_level(task, int(rows["length"].iloc[0]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
-    return row if factors else _counts(tests, confidence)
+    return row
 
 
 def _counts(rows: pd.DataFrame, confidence: float) -> dict[str, Any]:
@@ -142,8 +145,8 @@ def _validation_losses(frames: Frames) -> pd.Series:
     """By cell, the median over seeds of the mean validation loss on the task trained on."""
     rows = frames.evaluations
     rows = rows[(rows["split"] == "validation") & (rows["task"] == rows["train_task"])]
-    per_seed = rows.groupby(["cell", "seed"])["loss"].agg(lambda losses: losses.mean(skipna=False))
-    return per_seed.fillna(np.inf).groupby("cell").median()
+    per_seed = rows.assign(loss=rows["loss"].fillna(np.inf)).groupby(["cell", "seed"])["loss"].mean()
+    return per_seed.groupby("cell").median()
 
 
 def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:

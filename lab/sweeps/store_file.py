@@ -37,7 +37,7 @@ SCHEMA = (
     "CREATE TABLE curves (cell TEXT, seed INTEGER, steps BLOB, excess_loss BLOB, PRIMARY KEY (cell, seed))",
     _table("evaluations", results.EVALUATIONS, "cell TEXT", "PRIMARY KEY (cell, seed, task, split, length)"),
     _table("parameters", results.PARAMETERS, "cell TEXT", "PRIMARY KEY (cell, seed, name, token)"),
-    _table("files", results.FILES, "unit TEXT, cell TEXT", "PRIMARY KEY (unit, file)"),
+    _table("files", results.FILES, "unit TEXT, cell TEXT", "PRIMARY KEY (cell, unit, file)"),
 )
 
 _KEPT = "finished units are kept; free some space and run the same command again"

@@ -35,17 +35,23 @@ def test_a_round_trip_changes_nothing(exported):
     stored, read = load_frames(path, ["fake"]), load_frames(folder / "fake")
     chosen = stored.of(list(chosen_cells(stored)["cell"]))
     pd.testing.assert_frame_equal(read.cells, stored.cells)
-    pd.testing.assert_frame_equal(read.evaluations, stored.evaluations)
+    of_chosen = read.evaluations["cell"].isin(chosen.cells["cell"])
+    pd.testing.assert_frame_equal(read.evaluations[of_chosen].reset_index(drop=True), chosen.evaluations)
     for name in ("curves", "parameters", "files"):
         pd.testing.assert_frame_equal(getattr(read, name), getattr(chosen, name))
     assert "NA" in set(read.parameters["token"])  # a token's name, not a missing value
 
 
-def test_only_chosen_cells_have_curves(exported):
+def test_only_chosen_cells_have_curves_and_long_evaluations(exported):
     frames = load_frames(exported[1] / "fake")
     assert set(frames.curves["cell"]) == set(frames.files["cell"]) == set(chosen_cells(frames)["cell"])
     assert frames.curves["cell"].nunique() == 4
-    assert frames.evaluations["cell"].nunique() == 12
+    rows = frames.evaluations
+    long = rows["factor"] > 1
+    assert set(rows[long]["cell"]) == set(frames.curves["cell"])
+    assert rows[long]["factor"].value_counts().to_dict() == {2: 4 * 8, 8: 4 * 8}
+    assert len(rows[~long]) == 12 * 8 * 2
+    assert chosen_cells(frames)["rates"].tolist() == ["0.01, 0.05, 0.2"] * 4
 
 
 def test_a_folder_of_experiments(exported):
