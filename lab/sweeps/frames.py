@@ -139,19 +139,15 @@ _MEMBERS = """SELECT cells.cell, members.experiment, members.preset, task, head,
 
 
 def _presets(store: Store, names: Sequence[str] | None, preset: str | None) -> dict[str, str]:
-    """The preset to read, by experiment."""
+    """The preset to read, by experiment: the one asked for, or the one that was run last."""
     runs = store.rows("SELECT experiment, preset FROM plans ORDER BY number")
-    known = {experiment for experiment, _ in runs}
+    latest = {experiment: ran for experiment, ran in runs if preset in (None, ran)}
     for name in names or ():
-        if name not in known:
+        if name not in (known := {experiment for experiment, _ in runs}):
             raise InputError(f"{store.path}: holds no results of {name}{nearest(name, known)}")
-    latest = {
-        experiment: ran for experiment, ran in runs if (names is None or experiment in names) and preset in (None, ran)
-    }
-    missing = [name for name in names or () if name not in latest]
-    if missing:
-        raise InputError(f"{store.path}: {missing[0]}: was not run with the preset {preset}")
-    return latest
+        if name not in latest:
+            raise InputError(f"{store.path}: {name}: was not run with the preset {preset}")
+    return {experiment: ran for experiment, ran in latest.items() if names is None or experiment in names}
 
 
 def _curves(store: Store, cells: Sequence[str]) -> pd.DataFrame:

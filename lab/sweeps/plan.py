@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -62,6 +62,9 @@ class TaskConfig(_Config):
 
         return make_task(self.name, **self.options)
 
+    def __hash__(self) -> int:
+        return hash(_canonical_json(self.model_dump()))
+
     @property
     def label(self) -> str:
         """The task's name, with the options that differ from its defaults: "nested-scope[max_depth=8]"."""
@@ -101,9 +104,9 @@ class Cell(_Config):
 
     @cached_property
     def code(self) -> str:
-        """Version of the code that matters to this cell; see `lab.sweeps.code_version`."""
-        tasks = {self.task.name, *(evaluation.task.name for evaluation in self.evaluations)}
-        return code_version(sorted(tasks), self.head.kind)
+        """Version of the code and of the data files that matter to this cell; see `lab.sweeps.code_version`."""
+        tasks = {self.task, *(evaluation.task for evaluation in self.evaluations)}
+        return _version(tuple(sorted(tasks, key=lambda task: task.label)), self.head.kind)
 
     @cached_property
     def id(self) -> str:
@@ -200,6 +203,15 @@ class Plan:
                 if missing:
                     units.append(Unit(cell, missing))
         return units
+
+
+@lru_cache(maxsize=1024)
+def _version(tasks: tuple[TaskConfig, ...], head: str) -> str:
+    """Source is read once in a process: what it runs is what it imported, not what is edited meanwhile."""
+    code = code_version(sorted({task.name for task in tasks}), head)
+    # A task of files says by `data_version()` which files they are.
+    data = [version() for task in tasks if (version := getattr(task.make(), "data_version", None))]
+    return _digest(_canonical_json([code, *data])) if data else code
 
 
 def _describe(model: type[BaseModel], error: ValidationError) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lab.errors import InputError
+from lab.errors import InputError, nearest
 from lab.sweeps import results, weights
 from lab.sweeps.environment import environment
 from lab.sweeps.plan import Cell, Plan, Unit
@@ -150,6 +150,24 @@ class Store:
             )
 
     # --- reading: anyone, also while a driver writes ---
+
+    def asked(self, experiment: str, preset: str | None = None) -> Plan:
+        """What a store was last asked to compute of an experiment, under a preset or under the one that ran last.
+
+        The cells are those of `record`, as today's code identifies them; the seeds are those of the last run. Raises
+        InputError when the store was asked for nothing of it.
+        """
+        runs = self.rows("SELECT experiment, preset, seeds FROM plans ORDER BY number")
+        if experiment not in {name for name, _, _ in runs}:
+            known = {name for name, _, _ in runs}
+            raise InputError(f"{self.path}: holds no results of {experiment}{nearest(experiment, known)}")
+        mine = [(ran, seeds) for name, ran, seeds in runs if name == experiment and preset in (None, ran)]
+        if not mine:
+            raise InputError(f"{self.path}: {experiment}: was not run with the preset {preset}")
+        ran, seeds = mine[-1]
+        query = "SELECT config FROM members WHERE experiment = ? AND preset = ? ORDER BY config"
+        cells = [Cell.model_validate_json(config) for (config,) in self.rows(query, (experiment, ran))]
+        return Plan(experiment, ran, cells, json.loads(seeds))
 
     def done(self) -> dict[str, frozenset[int]]:
         """The seeds that are stored, by cell id."""

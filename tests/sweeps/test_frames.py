@@ -112,7 +112,7 @@ def test_results_of_older_code_make_way(store, monkeypatch):
     plan = make_plan(seeds=1)
     run(plan, store, InlineExecutor(), run_unit=quick_unit)
     old = set(load_frames(store).cells["cell"])
-    monkeypatch.setattr("lab.sweeps.plan.code_version", lambda tasks, head: "newer")
+    monkeypatch.setattr("lab.sweeps.plan._version", lambda tasks, head: "newer")
     assert run(make_plan(seeds=1), store, InlineExecutor(), run_unit=quick_unit).computed == 12
     cells = load_frames(store).cells
     assert set(cells["code"]) == {"newer"}

@@ -10,6 +10,7 @@ from sweeps_fakes import make_cell, make_plan
 from lab.errors import InputError
 from lab.heads import head_config
 from lab.sweeps import Cell, Evaluation, Plan, TaskConfig
+from lab.sweeps import plan as plan_module
 
 HERE = str(Path(__file__).parent)
 HEAD = head_config("fpa-walk-tied", 2)
@@ -82,12 +83,31 @@ def test_a_changed_copy_has_an_id_of_its_own():
     assert cell.model_copy().id == cell.id
 
 
-def test_id_follows_the_code(monkeypatch):
+@pytest.fixture
+def new_versions():
+    """Versions are worked out once in a process; here again, before and after."""
+    plan_module._version.cache_clear()
+    yield
+    plan_module._version.cache_clear()
+
+
+def test_id_follows_the_code(monkeypatch, new_versions):
     before = cell_with().id
-    monkeypatch.setattr("lab.sweeps.plan.code_version", lambda tasks, head: f"other {tasks} {head}")
-    changed = cell_with()
-    assert changed.code == "other ['nested-scope'] fpa"
-    assert changed.id != before
+    plan_module._version.cache_clear()
+    monkeypatch.setattr(plan_module, "code_version", lambda tasks, head: f"other {tasks} {head}")
+    changed = cell_with(evaluations=[{"task": {"name": "subset-drop"}}, {"task": {"name": "nested-scope"}}])
+    assert changed.code == "other ['nested-scope', 'subset-drop'] fpa"
+    assert cell_with().id != before
+
+
+def test_id_follows_the_data_of_tasks_of_files(monkeypatch, new_versions):
+    codes = []
+    for data in ("old files", "new files", "old files"):
+        monkeypatch.setattr("lab.tasks.NestedScope.data_version", lambda task, data=data: data, raising=False)
+        plan_module._version.cache_clear()
+        codes.append(cell_with().code)
+        assert cell_with(task={"name": "subset-drop"}).code not in codes
+    assert codes[0] == codes[2] != codes[1]
 
 
 def test_id_is_the_same_in_another_process():

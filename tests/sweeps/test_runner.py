@@ -4,6 +4,7 @@ import pytest
 import sweeps_fakes
 from sweeps_fakes import make_plan, quick_unit
 
+from lab.errors import InputError
 from lab.sweeps import InlineExecutor, Interrupted, LocalExecutor, Plan, Store, run, status
 from lab.sweeps.state import totals
 
@@ -119,6 +120,19 @@ def test_status_counts_seeds_by_cell(store, plan):
     assert "RuntimeError: no luck" in rows[3].traceback
     assert rows[0].traceback == ""
     assert totals(rows) == {"done": 12, "failed": 4, "missing": 80}
+
+
+def test_a_store_knows_what_it_was_asked_for(store, plan):
+    run(plan.select(dims=[1]), store, InlineExecutor(), run_unit=quick_unit)
+    run(plan.select(dims=[2]), store, InlineExecutor(), run_unit=quick_unit)
+    asked = store.asked("fake")
+    assert (asked.name, asked.preset, asked.seeds) == ("fake", "quick", plan.seeds)
+    assert {cell.id for cell in asked.cells} == {cell.id for cell in plan.cells}
+    assert totals(status(store, asked)) == {"done": 96, "failed": 0, "missing": 0}
+    with pytest.raises(InputError, match="fake: was not run with the preset paper"):
+        store.asked("fake", "paper")
+    with pytest.raises(InputError, match="holds no results of fae; did you mean fake"):
+        store.asked("fae")
 
 
 def test_an_empty_plan_is_done_at_once(store):

@@ -190,7 +190,7 @@ def test_nothing_at_all_is_a_summary_of_zeros(store, plan):
 def test_results_stay_complete_when_code_moves_on(store, monkeypatch):
     run(make_plan(), store, InlineExecutor(), run_unit=quick_unit)
     frames = load_frames(store)
-    monkeypatch.setattr("lab.sweeps.plan.code_version", lambda tasks, head: "newer")
+    monkeypatch.setattr("lab.sweeps.plan._version", lambda tasks, head: "newer")
     assert missing_cells(make_plan(), frames) == []
     older = frames.cells["config"].str.replace('"early_stop":0.0,', "")  # written before that option existed
     assert (older != frames.cells["config"]).all()
