@@ -29,7 +29,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
-def make_task(name: str, **options: Any) -> Task:
+def make_task(name: str, /, **options: Any) -> Task:
     """The task of that name with these options; those not given keep their defaults.
 
     Errors: InputError, with the nearest valid name for an unknown task or option, and naming task and field

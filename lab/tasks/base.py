@@ -27,6 +27,7 @@ SPLITS = ("train", "validation", "test")
 
 # Wider than this, a picture of every row no longer fits a terminal.
 _PICTURE_WIDTH = 72
+_PLACES_SHOWN = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +180,9 @@ def _last_query(batch: Batch) -> str:
         return "no row is scored: every target is empty"
     row = scored[-1]
     live = np.flatnonzero(row < batch.death[: row + 1])
-    names = ", ".join(str(key) for key in live[:24]) + (f", ... ({len(live)} keys)" if len(live) > 24 else "")
-    return f"last query, row {row}: live keys at {names}"
+    places = ", ".join(str(key) for key in live[-_PLACES_SHOWN:])
+    hidden = f"... ({len(live) - _PLACES_SHOWN} older), " if len(live) > _PLACES_SHOWN else ""
+    return f"last query, row {row}: live keys at {hidden}{places}"
 
 
 def count_duplicates(task: Task, count: int, *, seed: int = 0, length: int | None = None) -> dict[str, int]:

@@ -106,14 +106,13 @@ class Custom(Task):
 
     @cached_property
     def _sequences(self) -> Batch:
-        written: list[_Sequence] = []
-        longest = 0
-        for sequence in self._write():
-            written.append(sequence)
-            longest = max(longest, len(sequence.tokens))
-            if len(written) * longest > _MAX_TOKENS:
-                raise InputError(f"custom: more than {_MAX_TOKENS} tokens in all, give fewer targets or histories")
-        rows = [sequence.padded(longest) for sequence in written]
+        longest = 2 * len(self.keys) + 1 if not self.histories else max(map(_history_length, self.histories))
+        count = len(self.histories or self.targets)
+        if count * longest > _MAX_TOKENS:
+            raise InputError(f"custom: {count} sequences of up to {longest} tokens are more than {_MAX_TOKENS} in all")
+        written = list(self._write())
+        seq_len = max(len(sequence.tokens) for sequence in written)
+        rows = [sequence.padded(seq_len) for sequence in written]
         return Batch(*(np.array(part, dtype=np.int64) for part in zip(*rows)))
 
     def _write(self) -> Iterator[_Sequence]:
@@ -191,6 +190,14 @@ def _write_history(events: tuple[Event, ...], keys: Names) -> _Sequence:
             sequence.query()
             live = [name for name in live if name in target]
     return sequence
+
+
+def _history_length(events: tuple[Event, ...]) -> int:
+    length = live = 0
+    for kind, named in events:
+        length += 1 if kind == "push" else live + 1
+        live = live + 1 if kind == "push" else len(named)
+    return length
 
 
 def _read_names(field: str, value: Any, valid: Collection[str] | None = None) -> Names:
