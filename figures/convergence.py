@@ -35,13 +35,13 @@ def draw(results: Results, *, dim: int | None = None) -> Drawing:
     rows = -(-len(tasks) // columns)
     figure = style.new_figure(style.DOUBLE_COLUMN, 0.1 + rows * 2.1)
     axes = panels.panel_grid(
-        figure, rows, columns, left=0.52, right=0.14, top=0.26, bottom=0.40, between_columns=0.24, between_rows=0.62
+        figure, rows, columns, left=0.52, right=0.40, top=0.26, bottom=0.40, between_columns=0.42, between_rows=0.62
     )
     limits = max(FLOOR, float(table["q25"].min())) / 1.6, float(table["q75"].max()) * 2.2
     for index, (panel, task) in enumerate(zip(axes, tasks)):
         draw_task(panel, table[table["task"] == task], best[best["task"] == task])
         panel.set_ylim(*limits)
-        panel.legend(loc="best", fontsize=7, handlelength=1.5, labelspacing=0.25, borderaxespad=0.4)
+        name_curves(panel)
         style.panel_title(panel, "abcdefghij"[index], task)
         panel.set_xlabel("training step")
         if index % columns:
@@ -77,10 +77,22 @@ def mark_chance(axes: Axes, best: pd.DataFrame) -> None:
     if "chance_excess_loss_1x" in best:
         level = float(best["chance_excess_loss_1x"].iloc[0])
         axes.axhline(level, color=style.INK, linewidth=0.7, dashes=(1, 1.4), zorder=1)
-        axes.annotate(
-            "chance", (1, level), xycoords=("axes fraction", "data"), xytext=(-1, 1.5), textcoords="offset points",
-            fontsize=7, ha="right", va="bottom",
-        )  # fmt: skip
+        panels.name_level(axes, "chance", level)
+
+
+def name_curves(axes: Axes) -> None:
+    """The legend goes to the right end, into the widest gap between the lines there; FPA is named first."""
+    import numpy as np
+
+    handles, labels = axes.get_legend_handles_labels()
+    ends = [float(np.asarray(line.get_ydata())[-1]) for line in axes.lines if line.get_transform() == axes.transData]
+    edges = np.sort(np.log(np.array([*axes.get_ylim(), *ends])))
+    widest = int(np.argmax(np.diff(edges)))
+    middle = (edges[widest : widest + 2].mean() - edges[0]) / (edges[-1] - edges[0])
+    axes.legend(
+        handles[::-1], labels[::-1], loc="center right", bbox_to_anchor=(1.0, middle), fontsize=7, handlelength=1.5,
+        labelspacing=0.25, borderaxespad=0.2,
+    )  # fmt: skip
 
 
 def mark_smoothing(axes: Axes, best: pd.DataFrame) -> None:
@@ -100,6 +112,7 @@ def mark_smoothing(axes: Axes, best: pd.DataFrame) -> None:
 def caption(results: Results, table: pd.DataFrame, best: pd.DataFrame, dim: int | None) -> str:
     """What the figure shows; the last medians are said in numbers."""
     last = table[table["step"] == table.groupby(["task", "head"])["step"].transform("max")]
+    last = last.sort_values(["task", "head"])
     ends = [
         f"{style.look(head).name} {median:.2g} ({task})"
         for task, head, median in zip(last["task"], last["head"], last["median"])

@@ -65,6 +65,7 @@ def draw(results: Results) -> Drawing:
         task = str(table["task"].iloc[0])
         style.panel_title(panel, "abcdefghij"[index], task)
         draw_dots(panel, table)
+        panel.set_ylim(*limits(table))
         if task_name(task) == LEVELED:
             finish_leveled(panel, table)
         else:
@@ -151,6 +152,13 @@ def draw_dots(axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(x[failed], group["value"][failed], **{**marker, **grey}, linestyle="none", zorder=3)
 
 
+def limits(table: pd.DataFrame) -> tuple[float, float]:
+    """The range of the seeds that succeed, of the theory, and a margin; a failed seed may lie far outside."""
+    shown = [*table.loc[table["success"] == 1, "value"], *table["theory"].dropna()]
+    low, high = min(shown), max(shown)
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
 def finish_walk(axes: Axes, table: pd.DataFrame, theory: WalkTheory) -> None:
     """The theory's line at each token, its range of offsets, and the names of the tokens."""
     for place, value in enumerate(theory.increments.values()):
@@ -200,16 +208,19 @@ def name_places(axes: Axes, table: pd.DataFrame) -> None:
 def caption(table: pd.DataFrame, failed: pd.DataFrame) -> str:
     """What the figure shows, the drift of the walks, and the margins of the levels."""
     seeds = table.drop_duplicates(SEED)
+    cut = sum(int((~mine["value"].between(*limits(mine))).sum()) for _, mine in table.groupby("task"))
+    grey = f"grey; {cut} grey dots lie outside the axes"
     out = [f"{style.look(head).name} on {task}" for task, head in zip(failed["task"], failed["head"])]
     return words.paragraph(f"""
         **What seeds learned.** One dot per seed, heads side by side, each at {words.BEST_DIMENSION}; n =
         {words.count_range(seeds.groupby(SEED[:3]).size())} seeds per head, of which
-        {int((seeds["success"] == 0).sum())} of {len(seeds)} failed (grey). Increments of a walk are in units of
-        the seed's own step a, half the difference of its steps up and down; black lines: the theory's +a, −a
-        and 0, shaded: the offsets of a key at which nested-scope stays exact. Other increments can realise the
-        same sets: on subset-drop any *keep* that does not fall. On leveled-dips, levels of keys and field of
-        dips run from 0 at the seed's lowest to 1 at its highest level; a dip should lie at or above the key of
-        its number and below the next; *at keys* is the lowest field at any key, which should not lie below 1.
+        {int((seeds["success"] == 0).sum())} of {len(seeds)} failed ({grey}). Increments of a walk are in units
+        of the seed's own step a, half the difference of its steps up and down; black lines: the theory's +a, −a
+        and 0, shaded: the offsets of a key at which nested-scope stays exact. Other numbers realise the same
+        sets: on subset-drop *keep* may rise, and a key may start above the walk by what *keep* lifts it. On
+        leveled-dips, levels of keys and field of dips run from 0 at the seed's lowest to 1 at its highest level;
+        a dip should lie at or above the key of its number and below the next; *at keys* is the lowest field at
+        any key, which should not lie below 1.
         {drift(table)}{margins(table)}No interval: every seed is shown. Not shown, since no seed succeeds:
         {words.listing(out) if out else "none"}.
     """)

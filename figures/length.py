@@ -31,8 +31,8 @@ def draw(results: Results) -> Drawing:
     rows = -(-len(tasks) // columns)
     figure = style.new_figure(style.DOUBLE_COLUMN, legend + 0.2 + rows * 2.0)
     axes = panels.panel_grid(
-        figure, rows, columns, left=0.40, right=0.06, top=legend + 0.3, bottom=0.40,
-        between_columns=0.26, between_rows=0.6,
+        figure, rows, columns, left=0.40, right=0.40, top=legend + 0.3, bottom=0.40,
+        between_columns=0.42, between_rows=0.6,
     )  # fmt: skip
     for index, (panel, task) in enumerate(zip(axes, tasks)):
         draw_task(panel, table[table["task"] == task], seeds[seeds["task"] == task])
@@ -96,10 +96,7 @@ def draw_chance(axes: Axes, levels: pd.DataFrame) -> None:
     """A dotted step per length, across the whole of its place."""
     for index, level in enumerate(levels["chance"]):
         axes.plot([index - 0.5, index + 0.5], [level, level], color=style.INK, linewidth=0.8, dashes=(1, 1.4), zorder=5)
-    axes.annotate(
-        "chance", (len(levels) - 0.5, levels["chance"].iloc[-1]), xytext=(-1, 2), textcoords="offset points",
-        fontsize=7, ha="right", va="bottom", zorder=6,
-    )  # fmt: skip
+    panels.name_level(axes, "chance", float(levels["chance"].iloc[-1]))
 
 
 def caption(results: Results, table: pd.DataFrame) -> str:

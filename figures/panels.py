@@ -79,6 +79,14 @@ def note(axes: Axes, text: str, *, x: float, y: float, **options: object) -> Non
     axes.text(x, y, text, transform=axes.transAxes, fontsize=7, color=style.QUIET, **options)  # type: ignore[arg-type]
 
 
+def name_level(axes: Axes, text: str, level: float) -> None:
+    """Names a horizontal line at its right end, outside the axes, where no data is."""
+    axes.annotate(
+        text, (1, level), xycoords=("axes fraction", "data"), xytext=(3, 0), textcoords="offset points",
+        fontsize=7, color=style.QUIET, va="center", annotation_clip=False,
+    )  # fmt: skip
+
+
 def dodge(count: int, pitch: float) -> np.ndarray:
     """Offsets of `count` neighbours around 0, `pitch` apart."""
     import numpy as np

@@ -55,18 +55,18 @@ HEAD_MARKERS = {
 }
 DASHES: dict[str, Any] = {SOLID: "-", OPEN: (0, (4, 1.6)), LIGHT: (0, (1.2, 1.2))}
 HEAD_NAMES = {
-    "fpa-walk-tied": "FPA, walk, tied",
-    "fpa-walk-offset": "FPA, walk, offset",
-    "fpa-walk-free": "FPA, walk, free",
-    "fpa-direct-tied": "FPA, direct, tied",
-    "fpa-direct-offset": "FPA, direct, offset",
-    "fpa-direct-free": "FPA, direct, free",
-    "fox-gate0": "FoX, gate bias 0",
-    "fox-gate4": "FoX, gate bias 4",
+    "fpa-walk-tied": "FPA walk tied",
+    "fpa-walk-offset": "FPA walk offset",
+    "fpa-walk-free": "FPA walk free",
+    "fpa-direct-tied": "FPA direct tied",
+    "fpa-direct-offset": "FPA direct offset",
+    "fpa-direct-free": "FPA direct free",
+    "fox-gate0": "FoX gate bias 0",
+    "fox-gate4": "FoX gate bias 4",
     "softmax-none": "softmax",
-    "softmax-alibi": "softmax, ALiBi",
-    "softmax-relative": "softmax, relative",
-    "softmax-rope": "softmax, RoPE",
+    "softmax-alibi": "softmax ALiBi",
+    "softmax-relative": "softmax relative",
+    "softmax-rope": "softmax RoPE",
 }
 
 STYLE: dict[str, Any] = {

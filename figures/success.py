@@ -28,14 +28,16 @@ def draw(results: Results) -> Drawing:
     columns = min(3, len(tasks)) if lanes * LANE < 72 * 1.6 else 1
     rows = -(-len(tasks) // columns)
     legend = 0.06 + 0.135 * panels.legend_rows(heads)
-    figure = style.new_figure(style.DOUBLE_COLUMN, legend + 0.12 + rows * 1.3)
+    figure = style.new_figure(style.DOUBLE_COLUMN, legend + 0.12 + rows * (1.3 if columns == 1 else 1.8))
     axes = panels.panel_grid(
         figure, rows, columns, left=0.56, right=0.40, top=legend + 0.3, bottom=0.40,
-        between_columns=0.86, between_rows=0.44,
+        between_columns=0.76, between_rows=0.44,
     )  # fmt: skip
     for index, (panel, task) in enumerate(zip(axes, tasks)):
         draw_task(panel, table[table["task"] == task])
         style.panel_title(panel, "abcdefghij"[index], task)
+        if index % columns:
+            panel.set_ylabel("")
         if index + columns >= len(tasks):
             panel.set_xlabel("head dimension")
     for unused in axes[len(tasks) :]:
@@ -82,10 +84,7 @@ def draw_task(axes: Axes, table: pd.DataFrame) -> None:
     axes.set_xticks(middles, [f"{dim:g}" for dim in dims])
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(-0.05, 1.05)
-    axes.annotate(
-        "chance", (1, 0), xycoords=("axes fraction", "data"), xytext=(3, 0), textcoords="offset points",
-        fontsize=7, color=style.QUIET, va="center",
-    )  # fmt: skip
+    panels.name_level(axes, "chance", 0)
     axes.axhline(0, color=style.QUIET, linewidth=0.7, dashes=(1.5, 2), zorder=1)
     count_ticks(axes, sorted(table["n"].unique()))
     style.quiet_grid(axes)

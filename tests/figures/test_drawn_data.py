@@ -1,5 +1,6 @@
 """What is drawn is what the rows say: the artists' own data, read back."""
 
+import re
 from dataclasses import replace
 from itertools import accumulate, product
 
@@ -154,11 +155,11 @@ def test_convergence_shows_the_best_cell_of_every_family(results):
     axes = panel(figure, "nested-scope")
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
     # Dimension 1 and rate 0.05 have the lowest made-up validation losses; ties between heads go by name.
-    assert labels == {"FPA, walk, offset, $d=1$", "FoX, gate bias 0, $d=1$", "softmax, ALiBi, $d=1$"}
+    assert labels == {"FPA walk offset, $d=1$", "FoX gate bias 0, $d=1$", "softmax ALiBi, $d=1$"}
     curves = results.frames.curves
     mine = curves[(curves["train_task"] == "nested-scope") & (curves["head"] == "fox-gate0") & (curves["dim"] == 1)]
     mine = mine[mine["learning_rate"] == 0.05]
-    drawn = line(axes, "FoX, gate bias 0, $d=1$")
+    drawn = line(axes, "FoX gate bias 0, $d=1$")
     assert drawn.get_xdata().tolist() == mine["step"].tolist()
     assert drawn.get_ydata().tolist() == mine["median"].tolist()
     assert axes.get_yscale() == "log"
@@ -214,7 +215,7 @@ def test_learned_levels_stand_in_the_order_of_the_theory(results):
         assert values[:8] == sorted(values[:8])
         assert (values[0], values[6]) == (0.0, 1.0)
     # leveled-dips has no walk that succeeds: it is named in the caption and not drawn.
-    assert "FPA, walk, tied on leveled-dips" in made.caption
+    assert "FPA walk tied on leveled-dips" in made.caption
 
 
 def test_failed_seeds_are_grey(results):
@@ -223,14 +224,30 @@ def test_failed_seeds_are_grey(results):
     assert {len(line.get_ydata()) for line in grey if line.get_marker() == "D"} == {1}  # seed 3 at dimension 1
 
 
+def test_axes_of_the_learned_field_hold_every_seed_that_succeeds_and_the_caption_counts_the_rest(results):
+    frames = results.frames
+    untouched = drawing("learned_field", results)
+    cell = results.summary.loc[results.summary["head"] == "fpa-direct-free", "cell"].iloc[0]
+    far = frames.parameters.copy()
+    rows = (far["cell"] == cell) & (far["seed"] == 3) & (far["token"] == "dip1") & (far["name"] == "field")
+    far.loc[rows, "value"] = -1000.0
+    made = drawing("learned_field", Results(replace(frames, parameters=far)))
+    before, after = (re.search(r"of 16 failed \(grey; (\d+) ", each.caption)[1] for each in (untouched, made))
+    assert int(after) == int(before) + 1
+    low, high = panel(made.figure, "leveled-dips").get_ylim()
+    mine = made.rows[made.rows["task"] == "leveled-dips"]
+    assert mine.loc[mine["success"] == 1, "value"].between(low, high).all()
+    assert low > -1
+
+
 def test_source_scopes_dots_are_the_files(results):
     figure = drawing("source_scopes", results).figure
     shown = [axes.get_title(loc="left").split("  ")[1] for axes in figure.axes]
     assert shown == [
-        "FPA, walk, tied, $d=1$",
-        "FPA, walk, offset, $d=1$",
-        "FoX, gate bias 0, $d=1$",
-        "softmax, ALiBi, $d=1$",
+        "FPA walk tied, $d=1$",
+        "FPA walk offset, $d=1$",
+        "FoX gate bias 0, $d=1$",
+        "softmax ALiBi, $d=1$",
     ]
     for axes, expected in ((figure.axes[1], [1.0] * 12), (figure.axes[2], [0.9 / (1 + n) for n in range(12)])):
         dots = line(axes, "files")
