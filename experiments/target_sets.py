@@ -49,9 +49,9 @@ PRESETS = {
         "heads": dict.fromkeys(TASKS, (*BASELINES, *FPA_FORMS)),
         "baseline_dims": (1, 2, 4, 8, 16, 32, 64),
         "fpa_dims": (1, 2, 4),
-        "rates": (0.01, RATE, 0.2),
+        "rates": (0.01, 0.03, RATE),
         "factors": FACTORS,
-        "files": 240,
+        "files": None,
     },
 }
 
@@ -98,7 +98,7 @@ def _cells(preset: str) -> Iterator[Cell]:
                     )
 
 
-def _evaluations(task: str, factors: Sequence[int], files: int) -> tuple[Evaluation, ...]:
+def _evaluations(task: str, factors: Sequence[int], files: int | None) -> tuple[Evaluation, ...]:
     config = TaskConfig(name=task)
     length, sequences = config.make().train_length, TEST_SEQUENCES[task]
     found = [
@@ -106,5 +106,5 @@ def _evaluations(task: str, factors: Sequence[int], files: int) -> tuple[Evaluat
         Evaluation(task=config, split="test", lengths=tuple(f * length for f in factors), sequences=sequences),
     ]
     if task == "nested-scope":
-        found.append(Evaluation(task=TaskConfig(name="source-scopes", options={"max_files": files})))
+        found.append(Evaluation(task=TaskConfig(name="source-scopes", options={"max_files": files} if files else {})))
     return tuple(found)

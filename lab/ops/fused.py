@@ -70,28 +70,93 @@ def _forget(kind, i, gate, field, level, scale, smoothing, minimum, argmin, drop
 
 
 @njit(cache=True, nogil=True)
-def _row_weights(i, tokens, table, mass, top, drop, fade, weight):
-    """Fills weight[:i+1] with unnormalised weights of row i; returns (their sum, log of the unit they are in)."""
+def _enter_key(i, tokens, table, mass, content, content_mass):
+    """Without positions the table of row i is the column of its token: written once when the key appears."""
+    for a in range(table.shape[0]):
+        content[a, i] = table[a, tokens[i], 0]
+        content_mass[a, i] = mass[a, tokens[i], 0]
+
+
+@njit(cache=True, nogil=True)
+def _gather_row(i, tokens, table, mass, logit, row_mass):
+    """With positions the table of row i is looked up by key token and distance."""
     width = table.shape[2]
     of_query, mass_of_query = table[tokens[i]], mass[tokens[i]]
+    for j in range(i + 1):
+        distance = min(i - j, width - 1)
+        logit[j] = of_query[tokens[j], distance]
+        row_mass[j] = mass_of_query[tokens[j], distance]
+
+
+# The loops over a row are what the time goes into. Allowing sums to be reordered lets them run on vector registers;
+# the order is then fixed by the compiled code, the same for every seed and block.
+_ROW = {"cache": True, "nogil": True, "fastmath": {"reassoc", "contract"}}
+
+
+@njit(**_ROW)
+def _weigh(i, row_mass, fade, weight):
+    """Fills weight[:i+1] with unnormalised weights; returns their sum."""
     total = 0.0
     for j in range(i + 1):
-        weight[j] = mass_of_query[tokens[j], min(i - j, width - 1)] * fade[j]
+        weight[j] = row_mass[j] * fade[j]
         total += weight[j]
-    if total > _UNDERFLOW:
-        return total, top[tokens[i]]
-    # Every key far below the best entry of the table: start again from the row's own maximum.
+    return total
+
+
+@njit(**_ROW)
+def _weigh_again(i, logit, drop, weight):
+    """The same from the row's own maximum, for rows whose every key is far below the best entry of the table."""
     best = -math.inf
     for j in range(i + 1):
-        best = max(best, of_query[tokens[j], min(i - j, width - 1)] - drop[j])
+        best = max(best, logit[j] - drop[j])
     if best == -math.inf:
         weight[: i + 1] = 0.0
         return 0.0, 0.0
     total = 0.0
     for j in range(i + 1):
-        weight[j] = math.exp(of_query[tokens[j], min(i - j, width - 1)] - drop[j] - best)
+        weight[j] = math.exp(logit[j] - drop[j] - best)
         total += weight[j]
     return total, best
+
+
+@njit(**_ROW)
+def _sum_on_target(i, logit, drop, dies):
+    """(size of the target of row i, sum of its logits)."""
+    size, on_target = 0, 0.0
+    for j in range(i + 1):
+        alive = dies[j] > i
+        size += alive
+        on_target += logit[j] - drop[j] if alive else 0.0
+    return size, on_target
+
+
+@njit(**_ROW)
+def _row_gradient(i, dies, per_total, per_target, weight, collected):
+    """Turns weight[:i+1] into the gradient of the row's logits, and adds it to what every key has collected."""
+    for j in range(i + 1):
+        d_logit = weight[j] * per_total - (per_target if dies[j] > i else 0.0)
+        weight[j] = d_logit
+        collected[j] += d_logit
+
+
+@njit(**_ROW)
+def _row_metrics(i, dies, logit, drop, weight, threshold, uniform):
+    """(keys over the threshold, those on the target, mass missing there, mass there, least and largest logit there,
+    largest logit outside) of row i."""
+    above, hits, missing, on_target = 0, 0, 0.0, 0.0
+    low, high, outside = math.inf, -math.inf, -math.inf
+    for j in range(i + 1):
+        a = logit[j] - drop[j]
+        over = weight[j] > threshold
+        alive = dies[j] > i
+        above += over
+        hits += over and alive
+        on_target += weight[j] if alive else 0.0
+        missing += max(0.0, uniform - weight[j]) if alive else 0.0
+        low = min(low, a if alive else math.inf)
+        high = max(high, a if alive else -math.inf)
+        outside = max(outside, -math.inf if alive else a)
+    return above, hits, missing, on_target, low, high, outside
 
 
 @njit(cache=True, nogil=True)
@@ -128,6 +193,9 @@ def target_step(kind, tokens, death, queries, table, gate, field, level, scale, 
     minimum, drop, slope, fade = np.empty(length), np.zeros(length), np.zeros(length), np.ones(length)
     argmin, weight, collected = np.empty(length, np.int64), np.empty(length), np.empty(length)
     none = np.empty(0)
+    vocab, width = table.shape[2], table.shape[3]
+    content, content_mass, d_content = np.empty((3, vocab, length))
+    logit, row_mass = np.empty(length), np.empty(length)
     for s in range(seeds):
         _exponentiate(table[s], mass, top)
         every = max(1, queries[s].sum())
@@ -137,7 +205,10 @@ def target_step(kind, tokens, death, queries, table, gate, field, level, scale, 
             u = field[s, b] if kind == FPA else none
             v = level[s, b] if kind == FPA else none
             collected[:] = 0.0
+            d_content[:] = 0.0
             for i in range(length):
+                if width == 1:
+                    _enter_key(i, token, table[s], mass, content, content_mass)
                 if kind != SOFTMAX:
                     if kind == FPA:
                         j = i - 1
@@ -150,21 +221,28 @@ def target_step(kind, tokens, death, queries, table, gate, field, level, scale, 
                     _forget(kind, i, g, u, v, scale, smoothing, minimum, argmin, drop, slope, fade)
                 if queries[s, b, i] == 0:
                     continue
-                total, unit = _row_weights(i, token, table[s], mass, top, drop, fade, weight)
-                size = 0
-                on_target = 0.0
-                width = table.shape[3]
-                for j in range(i + 1):
-                    if dies[j] > i:
-                        size += 1
-                        on_target += table[s, token[i], token[j], min(i - j, width - 1)] - drop[j]
+                a = token[i]
+                if width == 1:
+                    logit, row_mass = content[a], content_mass[a]
+                else:
+                    _gather_row(i, token, table[s], mass, logit, row_mass)
+                total, unit = _weigh(i, row_mass, fade, weight), top[a]
+                if not total > _UNDERFLOW:
+                    total, unit = _weigh_again(i, logit, drop, weight)
+                size, on_target = _sum_on_target(i, logit, drop, dies)
                 share = queries[s, b, i] / every
                 loss[s] += share * (math.log(total) + unit - on_target / size)
-                per_total, per_target = share / total, share / size
-                for j in range(i + 1):
-                    d_logit = weight[j] * per_total - (per_target if dies[j] > i else 0.0)
-                    d_table[s, token[i], token[j], min(i - j, width - 1)] += d_logit
-                    collected[j] += d_logit
+                _row_gradient(i, dies, share / total, share / size, weight, collected)
+                if width == 1:
+                    for j in range(i + 1):
+                        d_content[a, j] += weight[j]
+                else:
+                    for j in range(i + 1):
+                        d_table[s, a, token[j], min(i - j, width - 1)] += weight[j]
+            if width == 1:
+                for a in range(vocab):
+                    for j in range(length):
+                        d_table[s, a, token[j], 0] += d_content[a, j]
             if kind == FOX:
                 # a_ij holds c_i - c_j. A row's logit gradients add up to 0, so only the keys' side remains.
                 later = 0.0
@@ -193,7 +271,9 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
     minimum, drop, slope, fade = np.empty(length), np.zeros(length), np.zeros(length), np.ones(length)
     argmin, weight = np.empty(length, np.int64), np.empty(length)
     none = np.empty(0)
-    width = table.shape[3]
+    vocab, width = table.shape[2], table.shape[3]
+    content, content_mass = np.empty((2, vocab, length))
+    logit, row_mass = np.empty(length), np.empty(length)
     for s in range(seeds):
         _exponentiate(table[s], mass, top)
         for b in range(batch):
@@ -203,34 +283,27 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
             v = level[s, b] if kind == FPA else none
             extremes[s, b, 1] = math.inf
             for i in range(length):
+                if width == 1:
+                    _enter_key(i, token, table[s], mass, content, content_mass)
                 if kind != SOFTMAX:
                     _forget(kind, i, g, u, v, scale, 0.0, minimum, argmin, drop, slope, fade)
                 count = queries[s, b, i]
                 if count == 0:
                     continue
-                total, unit = _row_weights(i, token, table[s], mass, top, drop, fade, weight)
+                a = token[i]
+                if width == 1:
+                    logit, row_mass = content[a], content_mass[a]
+                else:
+                    _gather_row(i, token, table[s], mass, logit, row_mass)
+                total, unit = _weigh(i, row_mass, fade, weight), top[a]
+                if not total > _UNDERFLOW:
+                    total, unit = _weigh_again(i, logit, drop, weight)
                 if total == 0.0:
                     total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
-                size = 0
-                for j in range(i + 1):
-                    size += dies[j] > i
-                threshold, uniform = 0.5 * total / size, total / size
-                above, hits, missing, on_target, logit_sum = 0, 0, 0.0, 0.0, 0.0
-                low, high, outside = math.inf, -math.inf, -math.inf
-                row = table[s, token[i]]
-                for j in range(i + 1):
-                    logit = row[token[j], min(i - j, width - 1)] - drop[j]
-                    over = weight[j] > threshold
-                    above += over
-                    if dies[j] > i:
-                        hits += over
-                        on_target += weight[j]
-                        missing += max(0.0, uniform - weight[j])
-                        logit_sum += logit
-                        low = min(low, logit)
-                        high = max(high, logit)
-                    else:
-                        outside = max(outside, logit)
+                size, logit_sum = _sum_on_target(i, logit, drop, dies)
+                above, hits, missing, on_target, low, high, outside = _row_metrics(
+                    i, dies, logit, drop, weight, 0.5 * total / size, total / size
+                )
                 excess = math.log(total) + unit - logit_sum / size - math.log(size)
                 out = sums[s, b]
                 out[0] += count

@@ -13,7 +13,7 @@ class Recipe(BaseModel):
 
     steps: int = Field(default=800, ge=1)
     batch: int = Field(default=16, ge=1, description="sequences per seed and step")
-    learning_rate: float = Field(default=0.05, gt=0)
+    learning_rate: float = Field(default=0.1, gt=0)
     # In the task's own unit. Step t trains at lengths[t % len]; empty means the task's train_length alone.
     lengths: tuple[int, ...] = ()
     smoothing: float = Field(default=1.0, ge=0, description="tau at the first step")
