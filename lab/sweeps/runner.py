@@ -11,7 +11,7 @@ from lab.sweeps.executors import Executor, RunUnit, Update
 from lab.sweeps.plan import Plan, Unit
 from lab.sweeps.store import Failure, Store
 
-RUN_CELL = "lab.training:run_cell"
+RUN_CELL = "lab.sweeps.unit:run_unit"
 
 
 @dataclass

@@ -100,8 +100,9 @@ def _statistics(measured: dict[float, pd.DataFrame], task: TaskConfig, confidenc
         row |= {f"{count}_{name}": value for count, value in _counts(rows, confidence).items()}
         # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
         values = rows[list(METRICS)].to_numpy() if len(rows) else np.full((1, len(METRICS)), np.nan)
-        for label, quartiles in zip(QUARTILES, np.quantile(values, list(QUARTILES.values()), axis=0)):
-            row |= {f"{metric}_{name}_{label}": value for metric, value in zip(METRICS, quartiles)}
+        quartiles = np.quantile(values, list(QUARTILES.values()), axis=0)
+        for metric, of_metric in zip(METRICS, quartiles.T):
+            row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, of_metric)}
         if factor > 0 and len(rows):  # tasks of files have no factor and no length to sample at
             chance = chance_level(task, int(rows["length"].iloc[0]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}

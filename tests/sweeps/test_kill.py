@@ -51,7 +51,7 @@ def test_killed_at_random_moments_and_resumed(tmp_path, uninterrupted):
     path = tmp_path / "lab.sqlite"
     before = 0
     for _ in range(4):
-        driver = start(path, seconds=0.1)
+        driver = start(path, seconds=0.2)
         wait_until(lambda least=before: stored(path) > least)
         time.sleep(moments.uniform(0, 0.15))
         driver.kill()
@@ -83,7 +83,7 @@ def test_killed_while_starting(tmp_path, uninterrupted):
 
 def test_ctrl_c_stops_promptly_and_keeps_finished_units(tmp_path, uninterrupted):
     path = tmp_path / "lab.sqlite"
-    driver = start(path, seconds=0.1)
+    driver = start(path, seconds=0.2)
     wait_until(lambda: stored(path) >= 3)
     driver.send_signal(signal.SIGINT)
     begin = time.monotonic()

@@ -7,6 +7,7 @@ from sweeps_fakes import make_plan, quick_unit
 from lab.errors import InputError
 from lab.sweeps import InlineExecutor, Interrupted, LocalExecutor, Plan, Store, run, status
 from lab.sweeps.state import totals
+from lab.sweeps.unit import run_unit
 
 
 def counts(report):
@@ -133,6 +134,18 @@ def test_a_store_knows_what_it_was_asked_for(store, plan):
         store.asked("fake", "paper")
     with pytest.raises(InputError, match="holds no results of fae; did you mean fake"):
         store.asked("fae")
+
+
+def test_units_refuse_code_that_is_not_what_was_planned(monkeypatch):
+    cell, calls = make_plan().cells[0], []
+    assert cell.code
+    monkeypatch.setattr("lab.training.cells.run_cell", lambda *arguments: calls.append(arguments))
+    run_unit(cell, (0, 1))
+    assert calls == [(cell, (0, 1), None)]
+    monkeypatch.setattr("lab.sweeps.plan._version", lambda tasks, head: "edited meanwhile")
+    with pytest.raises(RuntimeError, match="changed after the sweep was planned"):
+        run_unit(cell, (0, 1))
+    assert len(calls) == 1
 
 
 def test_an_empty_plan_is_done_at_once(store):
