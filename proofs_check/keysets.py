@@ -265,6 +265,8 @@ def _histories(data: dict[str, Any]) -> Histories:
     histories = tuple(reader.history(row, value) for row, value in enumerate(_list(data["histories"], ("histories",))))
     if not histories:
         raise Fault(("histories",), "expected at least one history")
+    if all(isinstance(event, int) for history in histories for event in history):
+        raise Fault(("histories",), "expected at least one query of a key")
     unused = [name for name, key in reader.index.items() if key not in reader.pushed_ever]
     if unused:
         listed = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")

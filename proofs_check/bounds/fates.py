@@ -90,9 +90,12 @@ class Dips:
         start = np.searchsorted(row, np.arange(rows + 1))
         return Dips(start, after.astype(np.int32), value.astype(np.int32))
 
-    def of(self, row: int) -> list[tuple[int, int]]:
-        """(after, value) of one row's dips."""
-        part = slice(self.start[row], self.start[row + 1])
+    def of(self, row: int, before: int | None = None) -> list[tuple[int, int]]:
+        """(after, value) of one row's dips, or of those before an event."""
+        low, high = self.start[row], self.start[row + 1]
+        if before is not None:
+            high = low + np.searchsorted(self.after[low:high], before)
+        part = slice(low, high)
         return list(zip(self.after[part].tolist(), self.value[part].tolist()))
 
     def __len__(self) -> int:

@@ -110,7 +110,8 @@ def _history(row: int, events: Sequence[Event], death: dict[int, int]) -> list[t
             while stack and death[stack[-1]] == count:
                 stack.pop()
             if before - len(stack) < len(due[count]):
-                below = next(key for key in due[count] if key in stack)
+                left = set(stack)
+                below = next(key for key in due[count] if key in left)
                 return Crossing(Step(row, alive=stack[-1], dead=below))
             dips.append((count, len(stack)))
     return dips
