@@ -235,6 +235,7 @@ def test_sampling_draws_whole_files_cut_or_padded(corpus):
         file = files[one.tokens[:length].tobytes()]
         seen.add(file.name)
         assert np.array_equal(one.targets()[:length, :length], file.batch.targets())
+        assert one.death[:length].tolist() == [39 if row == length else row for row in file.batch.death]
         assert one.queries.sum() == file.batch.queries.sum()
         assert not one.tokens[length:].any()
         assert not one.death[length:].any()
