@@ -1,7 +1,8 @@
 """One module per figure; every figure of results is drawn from stored rows and never trains anything.
 
-from figures import make_figures
-make_figures(["success"], source="published", formats=["pdf"], out="figures-out")
+    make_figures(["success"], source="published", formats=["pdf"], out="figures-out")
+
+writes the figure, the rows it shows and its caption.
 """
 
 from collections.abc import Sequence

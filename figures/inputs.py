@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -79,14 +79,19 @@ def load(source: str | PathLike[str]) -> tuple[Results, list[str]]:
 
     path = published_folder() if os.fspath(source) == "published" else Path(source)
     frames = load_frames(path)
-    names = sorted(set(frames.cells["experiment"]))
-    if not names:
-        raise InputError(f"{path}: holds no results yet; fpa-lab sweep makes them")
-    if len(names) > 1 and EXPERIMENT not in names:
-        raise InputError(f"{path}: holds {', '.join(names)}; export one (fpa-lab export NAME) and name its folder")
-    name = EXPERIMENT if EXPERIMENT in names else names[0]
+    name = experiment_of(frames.cells, os.fspath(path))
     of_one = frames.of(frames.cells.loc[frames.cells["experiment"] == name, "cell"].tolist())
     return Results(of_one), [str(cell) for cell in missing_cells(planned(path, name, of_one), of_one)]
+
+
+def experiment_of(cells: pd.DataFrame, origin: str) -> str:
+    """The experiment to draw: target_sets, or the only one that there is."""
+    names = sorted(set(cells["experiment"]))
+    if not names:
+        raise InputError(f"{origin}: holds no results yet; fpa-lab sweep makes them")
+    if len(names) > 1 and EXPERIMENT not in names:
+        raise InputError(f"{origin}: holds {', '.join(names)}; export one (fpa-lab export NAME) and name its folder")
+    return EXPERIMENT if EXPERIMENT in names else names[0]
 
 
 def published_folder() -> Path:
@@ -102,31 +107,17 @@ def planned(path: Path, name: str, frames: Frames) -> Plan:
     A store keeps what was asked of it. A folder does not, so it is held against the experiment's own plan for its
     preset, or, for an experiment that the lab does not know, against its own cells: each should have every seed.
     """
-    import importlib
-
-    from experiments import EXPERIMENTS
     from lab.sweeps.plan import Cell, Plan
-
-    preset = str(frames.cells["preset"].iloc[0])
-    seeds: Sequence[int] = sorted(set(frames.evaluations["seed"].tolist()))
-    if path.is_file():
-        configs, seeds = asked(path, name, preset)
-    elif name in EXPERIMENTS:
-        configs = [cell.config for cell in importlib.import_module(EXPERIMENTS[name]).plan(preset).cells]
-    else:
-        configs = frames.cells["config"].tolist()
-    cells = [Cell.model_validate_json(config) for config in dict.fromkeys(configs)]
-    return Plan(name=name, preset=preset, cells=cells, seeds=seeds)
-
-
-def asked(path: Path, name: str, preset: str) -> tuple[list[str], list[int]]:
-    """Configurations of all cells asked of a store under this preset, and the seeds that were asked for last."""
-    import json
-
     from lab.sweeps.store import Store
 
-    key = (name, preset)
-    with Store(path, write=False) as store:
-        members = store.rows("SELECT config FROM members WHERE experiment = ? AND preset = ? ORDER BY config", key)
-        runs = store.rows("SELECT seeds FROM plans WHERE experiment = ? AND preset = ? ORDER BY number", key)
-    return [config for (config,) in members], json.loads(runs[-1][0])
+    if path.is_file():
+        with Store(path, write=False) as store:
+            return store.asked(name)
+    from experiments import EXPERIMENTS
+
+    preset = str(frames.cells["preset"].iloc[0])
+    if name in EXPERIMENTS:
+        cells = import_module(EXPERIMENTS[name]).plan(preset).cells
+    else:
+        cells = [Cell.model_validate_json(config) for config in frames.cells["config"]]
+    return Plan(name=name, preset=preset, cells=cells, seeds=sorted(set(frames.evaluations["seed"].tolist())))

@@ -148,7 +148,7 @@ def draw_dots(axes: Axes, table: pd.DataFrame) -> None:
         marker = {**style.look(head).marker, "markersize": 2.5, "markeredgewidth": 0.5}
         failed = group["success"].to_numpy() == 0
         axes.plot(x[~failed], group["value"][~failed], **marker, linestyle="none", zorder=4, clip_on=False)
-        grey = {"color": style.FAINT, "markerfacecolor": style.FAINT, "markeredgecolor": style.FAINT}
+        grey = dict.fromkeys(("color", "markerfacecolor", "markeredgecolor"), style.FAILED)
         axes.plot(x[failed], group["value"][failed], **{**marker, **grey}, linestyle="none", zorder=3)
 
 

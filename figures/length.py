@@ -79,7 +79,9 @@ def draw_task(axes: Axes, table: pd.DataFrame, seeds: pd.DataFrame) -> None:
         drawn = style.look(head)
         x = [place[factor] + offsets[head] for factor in mine["factor"]]
         cloud = [place[factor] + offsets[head] for factor in dots["factor"]]
-        axes.plot(cloud, dots["exact"], ".", color=drawn.colour, alpha=0.2, markersize=2.4, markeredgewidth=0, zorder=2)
+        axes.plot(
+            cloud, dots["exact"], ".", color=drawn.colour, alpha=0.35, markersize=2.8, markeredgewidth=0, zorder=2
+        )
         axes.vlines(x, mine["q25"], mine["q75"], color=drawn.colour, linewidth=1.6, alpha=0.5, zorder=3)
         axes.plot(
             x, mine["median"], **drawn.marker, linestyle=drawn.line, linewidth=0.7, clip_on=False, zorder=4, label=head

@@ -25,7 +25,8 @@ FORMATS = ("pdf", "svg", "png")
 
 INK = "#222222"
 QUIET = "#6F6F6F"  # axes, notes, reference lines
-FAINT = "#D9D9D9"
+FAINT = "#D9D9D9"  # hair lines
+FAILED = "#ABABAB"  # seeds that do not succeed
 
 # Okabe and Ito's palette: distinct in the three common kinds of colour blindness, and in grey print by marker.
 FAMILY_COLOURS = {

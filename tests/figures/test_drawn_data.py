@@ -220,7 +220,7 @@ def test_learned_levels_stand_in_the_order_of_the_theory(results):
 
 def test_failed_seeds_are_grey(results):
     axes = panel(drawing("learned_field", results).figure, "leveled-dips")
-    grey = [line for line in axes.lines if to_rgb(line.get_markerfacecolor()) == to_rgb(style.FAINT)]
+    grey = [line for line in axes.lines if to_rgb(line.get_markerfacecolor()) == to_rgb(style.FAILED)]
     assert {len(line.get_ydata()) for line in grey if line.get_marker() == "D"} == {1}  # seed 3 at dimension 1
 
 

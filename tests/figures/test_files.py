@@ -184,11 +184,58 @@ def test_names_and_formats_said_twice_are_drawn_once(tmp_path):
 
 def test_figures_come_from_an_exported_folder_as_from_the_store(store, tmp_path, everything):
     """The folder lacks cells that the experiment's own plan has, so only --partial draws it."""
-    from lab.sweeps import Store, export
-
-    with Store(store, write=False) as opened:
-        [folder] = export(opened, None, tmp_path)
+    folder = _export(store, tmp_path)
     with pytest.raises(Incomplete):
         make_figures(["success"], folder, ["png"], tmp_path / "out")
     make_figures(["success"], folder, ["png"], tmp_path / "out", partial=True)
     assert (tmp_path / "out" / "success.csv").read_bytes() == (everything[0] / "success.csv").read_bytes()
+
+
+def test_published_is_the_folder_beside_the_experiments(store, tmp_path, monkeypatch):
+    import experiments
+
+    monkeypatch.setattr(experiments, "__path__", [str(tmp_path)])
+    with pytest.raises(InputError, match=r"published/target_sets"):
+        make_figures(["success"], formats=["png"], out=tmp_path / "out")
+    _export(store, tmp_path / "published")
+    with pytest.raises(Incomplete, match="published: "):
+        make_figures(["success"], formats=["png"], out=tmp_path / "out")
+
+
+def test_a_seed_that_was_asked_for_and_is_not_there_is_missing(tmp_path, store):
+    """The store holds 4 seeds of every cell; then a sweep of 5 seeds is asked for and killed at once."""
+    import shutil
+    from dataclasses import replace
+
+    from figures.inputs import load
+    from lab.sweeps import Store
+
+    copy = shutil.copy(store, tmp_path / "more.sqlite")
+    with Store(copy) as opened:
+        plan = opened.asked("target_sets")
+        opened.record(replace(plan, seeds=range(5)))
+    _, missing = load(copy)
+    assert len(missing) == len(plan.cells)
+    assert all("1 of 5 seeds missing" in line for line in missing)
+
+
+def test_a_source_of_several_experiments_draws_target_sets_or_asks_for_one(results):
+    from figures import inputs
+
+    frames = results.frames
+    cells = frames.cells.assign(experiment=[f"other{i % 2}" for i in range(len(frames.cells))])
+    with pytest.raises(InputError, match="holds other0, other1; export one"):
+        inputs.experiment_of(cells, "results.sqlite")
+    mixed = cells.assign(experiment=[("target_sets", "other")[i % 2] for i in range(len(cells))])
+    assert inputs.experiment_of(mixed, "results.sqlite") == "target_sets"
+    assert inputs.experiment_of(cells[cells["experiment"] == "other1"], "results.sqlite") == "other1"
+    with pytest.raises(InputError, match="holds no results yet"):
+        inputs.experiment_of(cells.iloc[:0], "results.sqlite")
+
+
+def _export(store, folder):
+    from lab.sweeps import Store, export
+
+    with Store(store, write=False) as opened:
+        [exported] = export(opened, None, folder)
+    return exported
