@@ -101,4 +101,6 @@ def train(
         with torch.no_grad():
             for p, kept in zip(parameters, held, strict=True):
                 p[frozen] = kept
-    return Trained(head, tuple(points[: len(curve)]), np.stack(curve, 1))
+    # Frozen seeds stay where they are: a block that stops early has the curve it would have had in a larger one.
+    curve += [curve[-1]] * (len(points) - len(curve))
+    return Trained(head, tuple(points), np.stack(curve, 1))
