@@ -53,12 +53,12 @@ def example(tokens: str = SEQUENCE) -> Example:
 
     length = len(tokens)
     walk = np.cumsum([INCREMENTS.get(token, 0.0) for token in tokens])
-    decay = np.cumsum([LOG_GATES.get(token, 0.0) for token in tokens])
     field = torch.from_numpy(walk)
-    penalty = reference.penalty(field, field).numpy()
+    log_gate = torch.tensor([LOG_GATES.get(token, 0.0) for token in tokens], dtype=torch.float64)
+    nothing = torch.zeros(length, 1, dtype=torch.float64)  # queries and keys: only the bias is left of the logits
     future = np.triu(np.ones((length, length), dtype=bool), 1)
-    fpa_bias = np.where(future, np.nan, -penalty)
-    fox_bias = np.where(future, np.nan, decay[:, None] - decay[None, :])
+    fox_bias = np.where(future, np.nan, reference.fox_logits(nothing, nothing, log_gate).numpy())
+    fpa_bias = np.where(future, np.nan, -reference.penalty(field, field).numpy())
     deaths = scope_ends(tokens)
     positions = np.arange(length)
     is_key = np.array([token.isalpha() for token in tokens])
