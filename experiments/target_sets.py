@@ -79,7 +79,7 @@ def plan(
     if not cells:
         raise InputError(f"{NAME}: the {preset} preset has no cell with these heads and dimensions")
     count = int(PRESETS[preset]["seeds"]) if seeds is None else seeds  # type: ignore[call-overload]
-    return Plan(name=NAME, preset=preset, cells=cells, seeds=tuple(range(count)), block=32)
+    return Plan(NAME, preset, cells, tuple(range(count)), block=32, part=bool(heads or dims))
 
 
 def _cells(preset: str) -> Iterator[Cell]:
