@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lab.cli import certificates, results, sweeps, tasks, training
+from lab.cli import certificates, keysets, results, sweeps, tasks, training
 from lab.cli.errors import USER_ERRORS, describe, say, silence_stdout
 from lab.errors import InputError, nearest
 
@@ -72,6 +72,7 @@ app.command("status")(sweeps.status)
 app.command("results")(results.results)
 app.command("figures")(results.figures)
 app.command("export")(results.export)
+app.command("check")(keysets.check)
 app.command("verify")(certificates.verify)
 app.command("task")(tasks.task)
 app.command("train")(training.train)

@@ -80,6 +80,18 @@ def progress(what: str) -> Iterator[Tell]:
 
 
 @contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on stderr while something runs whose end is not known; nothing away from a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
 def _bar(what: str) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import (

@@ -156,12 +156,7 @@ def _stored(store: "Store") -> list[str]:
 
 def _asked(store: "Store", name: str) -> "Plan":
     """What was last asked of the store for an experiment; of one that was never run, its quick preset."""
-    if name not in _stored(store):
-        return plan_of(name, "quick")
-    from figures.inputs import planned
-    from lab.sweeps import load_frames
-
-    return planned(store.path, name, load_frames(store, [name]))
+    return store.asked(name) if name in _stored(store) else plan_of(name, "quick")
 
 
 def _report_status(rows: "Sequence[CellStatus]", tracebacks: bool, as_json: bool) -> None:
