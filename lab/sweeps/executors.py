@@ -1,7 +1,7 @@
 """Where units are computed: here, or in worker processes of this machine.
 
-An executor is anything with `run(run_unit, units)` that yields an Update whenever something happens; a cluster is
-one more class. The driver alone touches the store, so executors need no locks.
+An executor is anything with `run(run_unit, units, report)` that calls `report` with an Update whenever something
+happens; a cluster is one more class. The driver alone touches the store, so executors need no locks.
 """
 
 import contextlib

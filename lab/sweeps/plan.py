@@ -121,7 +121,10 @@ class Cell(_Config):
 
     @property
     def label(self) -> str:
-        return f"{self.task.label} {self.head.label} dim {self.head.dim} rate {self.recipe.learning_rate:g}"
+        """For people: task, head, dimension, learning rate, and what else the recipe does differently."""
+        other = self.recipe.model_dump(exclude_defaults=True, exclude={"learning_rate"})
+        settings = "".join(f" {name}={_short(value)}" for name, value in other.items())
+        return f"{self.task.label} {self.head.label} dim {self.head.dim} rate {self.recipe.learning_rate:g}{settings}"
 
 
 @dataclass(frozen=True)

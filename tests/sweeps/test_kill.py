@@ -103,4 +103,4 @@ def wait_until(condition, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(0.03)

@@ -176,6 +176,11 @@ def test_select_is_a_part():
         plan.select(dims=[7])
 
 
+def test_labels_tell_cells_apart():
+    assert make_cell("fox-gate4", 8, 0.01).label == "subset-drop fox-gate4 dim 8 rate 0.01"
+    assert make_cell(smoothing=0.0, lengths=(4, 8)).label.endswith(" rate 0.05 lengths=[4,8] smoothing=0.0")
+
+
 def test_evaluation_defaults():
     evaluation = Evaluation(task=TaskConfig(name="subset-drop"))
     assert (evaluation.split, evaluation.lengths, evaluation.sequences) == ("test", (), 64)
