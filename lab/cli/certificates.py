@@ -1,12 +1,16 @@
 """`fpa-lab verify`: the independent check of a certificate. It imports nothing that measures or trains."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lab.cli.console import print_json
 from lab.cli.options import Json
 from lab.errors import InputError
+
+if TYPE_CHECKING:
+    from proofs_check.exact import Verdict
 
 
 def verify(
@@ -32,8 +36,13 @@ def verify(
     if as_json:
         print_json({"accepted": all(v.accepted for v in verdicts), "certificates": [vars(v) for v in verdicts]})
     else:
-        for verdict in verdicts:
-            print(f"{'accepted' if verdict.accepted else 'REJECTED'}  {verdict.kind} ({verdict.claim})")
-            print(f"          {verdict.statement}")
-        print(f"{sum(v.accepted for v in verdicts)} of {len(verdicts)} certificates accepted")
+        print_verdicts(verdicts)
     return int(not all(v.accepted for v in verdicts))
+
+
+def print_verdicts(verdicts: "Sequence[Verdict]") -> None:
+    """What was proved, or the first statement found false, for every certificate."""
+    for verdict in verdicts:
+        print(f"{'accepted' if verdict.accepted else 'REJECTED'}  {verdict.kind} ({verdict.claim})")
+        print(f"          {verdict.statement}")
+    print(f"{sum(verdict.accepted for verdict in verdicts)} of {len(verdicts)} certificates accepted")

@@ -59,7 +59,7 @@ def check(
     if as_json:
         print_json(document)
     else:
-        _print_answer(document)
+        print_answer(document)
     return int(not answer.realisable)
 
 
@@ -76,7 +76,8 @@ def _specification(spec: str | None, keys: str | None, targets: str | None, dips
     return from_options(keys, targets, dips)
 
 
-def _print_answer(document: dict[str, Any]) -> None:
+def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
+    """The answer for people; `short` leaves out how FPA does it."""
     dips = document["dips"]
     where = dips.replace("-", " ") if isinstance(dips, str) else f"after {_cut(dips, ', ')}"
     what = "target sets" if document["form"] == "family" else "queries"
@@ -92,7 +93,7 @@ def _print_answer(document: dict[str, Any]) -> None:
     for line in reasons:
         print(f"- {line}")
     for head, entry in document["heads"].items():
-        if entry.get("realisable"):
+        if entry.get("realisable") and not short:
             print(f"{NAMES.get(head, head)}:")
             for line in _how(entry):
                 print(f"    {line}")

@@ -53,7 +53,7 @@ def sweep(
     from lab.sweeps import Store
 
     with Store(store) as opened:
-        reports = [_run(plan, opened, workers, device) for plan in plans]
+        reports = [compute(plan, opened, workers, device) for plan in plans]
     if any(report.failed for report in reports):
         say(f"failed units keep their traceback: fpa-lab status {' '.join(words(names))} --tracebacks --store {store}")
     return int(any(report.failed or report.remaining for report in reports))
@@ -76,7 +76,8 @@ def plan_of(
     return import_module(EXPERIMENTS[name]).plan(preset, seeds=seeds, heads=heads or None, dims=dims or None)
 
 
-def _run(plan: "Plan", store: "Store", workers: int | None, device: str) -> "Report":
+def compute(plan: "Plan", store: "Store", workers: int | None, device: str) -> "Report":
+    """Runs a plan with a progress bar and prints what was computed, reused and failed."""
     from lab.sweeps import run
 
     executor, run_unit = _executor(workers, device)

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lab.tasks import Task
+    from lab.training import Recipe
     from lab.training.ensemble import Trained
     from lab.training.metrics import Reading
 
 FACTORS = (1, 2, 4, 8)
 SEQUENCES = 64
+RECIPE = "the recipe's"
 BARS = "▁▂▃▄▅▆▇█"
 BARS_SHOWN = 16
 # The sparkline is logarithmic between these losses above the optimum.
@@ -31,9 +33,11 @@ def train(
     head: Annotated[str, typer.Option(metavar="HEAD", help="Such as fpa-walk-tied, fox-gate0, softmax-alibi.")],
     dim: Annotated[int, typer.Option(min=0, help="Content dimension of queries and keys.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1, trained together.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of Adam.")] = 800,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per seed and step.")] = 16,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="At the first step; falls to 0 as a cosine.")] = 0.05,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of Adam.", show_default=RECIPE)] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences per seed and step.", show_default=RECIPE)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="At the first step; falls to 0 as a cosine.", show_default=RECIPE)
+    ] = None,
     option: Option = None,
     spec: Spec = None,
     device: Device = "cpu",
@@ -59,7 +63,9 @@ def train(
     from lab.training.ensemble import train as train_ensemble
 
     with progress(f"{task_name} {head}") as tell:
-        trained = train_ensemble(made, config, recipe, range(seeds), device=device, on_step=_reporter(steps, tell))
+        trained = train_ensemble(
+            made, config, recipe, range(seeds), device=device, on_step=_reporter(recipe.steps, tell)
+        )
     readings = _evaluations(made, trained)
     if as_json:
         print_json(_document(made, trained, readings))
@@ -68,13 +74,14 @@ def train(
     return 0
 
 
-def _recipe(**fields: Any) -> Any:
+def _recipe(**fields: Any) -> "Recipe":
+    """The lab's recipe with what was given on the command line; the rest keeps its defaults."""
     from pydantic import ValidationError
 
-    from lab.training.recipe import Recipe
+    from lab.training import Recipe
 
     try:
-        return Recipe(**fields)
+        return Recipe(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
