@@ -177,22 +177,22 @@ def _words(text: str) -> list[str]:
 
 def _from_lines(text: str, dips: str | None) -> Family:
     """Plain text: a target set per line. Keys stand in order of first mention; in numeric order if all are numbers."""
-    targets, lines, keys = [], [], {}
+    targets: list[list[str]] = []
+    keys: dict[str, None] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if words := _words(line.split("#", 1)[0]):
+        words = _words(line.split("#", 1)[0])
+        try:
+            keys.update((_name(word, ("targets", len(targets), at)), None) for at, word in enumerate(words))
+        except Fault as fault:
+            raise Fault(fault.path, fault.message, number) from None
+        if words:
             targets.append(words)
-            lines.append(number)
-            keys.update(dict.fromkeys(words))
     if not targets:
         raise Fault((), "expected one target set per line, found none")
     names = list(keys)
     if all(name.isascii() and name.isdigit() for name in names):
         names.sort(key=lambda name: (len(name), name))
-    try:
-        return _family({"keys": names, "targets": targets}, dips)
-    except Fault as fault:
-        row = fault.path[1] if len(fault.path) > 1 and fault.path[0] == "targets" else 0
-        raise Fault(fault.path, fault.message, lines[row] if isinstance(row, int) else None) from None
+    return _family({"keys": names, "targets": targets}, dips)
 
 
 def _from_data(data: Any, dips: str | None) -> KeySetSpec:

@@ -91,7 +91,9 @@ class Text:
             return _Yaml(self.text).data
         try:
             return _json(self.text)
-        except Fault:
+        except Fault as fault:
+            if self.format == "json" and fault.line is None and fault.path:
+                _Yaml(self.text)  # a field given twice: as YAML its place is known
             if self.format == "json":
                 raise
         return _Yaml(self.text).data  # the text starts like JSON but is YAML in flow style

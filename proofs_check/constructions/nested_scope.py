@@ -11,6 +11,7 @@ a query; where it is a key itself, it reads itself too.
 Learned increments are never exactly opposite; what that costs is the claim walk-drift.
 """
 
+import math
 from fractions import Fraction
 
 from proofs_check.constructions.token_head import Number, TokenHead
@@ -36,18 +37,16 @@ def nested_scope(opening: Number = 1, closing: Number = -1, offset: Number = 0) 
 
 
 def tolerated_pairs(opening: Number, closing: Number, offset: Number = 0) -> int | None:
-    """How many closed scopes may lie behind a key before its penalty is wrong; None: any number.
+    """How many closed scopes may lie behind a key before its penalty is wrong; None: any number; -1: not even none.
 
-    walk-drift: a key m closed scopes ago, itself in a scope, finds the walk at m * drift above its own height, drift =
-    opening + closing. It must not be penalised, m * drift >= offset, and its own closing bracket must still kill it,
-    m * drift + closing < offset (offset is 0 or negative). The largest m for which both hold.
+    walk-drift: a key with m closed scopes behind it finds the walk at m * drift above its own height, where drift =
+    opening + closing. It must not be penalised, m * drift >= offset, and the closing bracket of its own scope must
+    still kill it, m * drift + closing < offset. The largest m for which both hold; offset is 0 or negative.
     """
     drift = Fraction(opening) + Fraction(closing)
-    if Fraction(closing) >= offset:
-        return 0
+    reach = Fraction(offset) - Fraction(closing)  # how far the walk may rise before closing no longer kills
+    if reach <= 0:
+        return -1
     if drift == 0:
         return None
-    if drift < 0:
-        return int(Fraction(offset) / drift)
-    room = (Fraction(offset) - Fraction(closing)) / drift
-    return int(room) - (room == int(room))
+    return math.floor(Fraction(offset) / drift) if drift < 0 else math.ceil(reach / drift) - 1
