@@ -54,6 +54,7 @@ class FpaConfig(_Config):
 
 
 HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
 _CONFIGS: dict[str, type[_Config]] = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig}
 
 LABELS: dict[str, dict[str, Any]] = {
@@ -75,7 +76,7 @@ def head_config(label: str, dim: int, **options: Any) -> SoftmaxConfig | FoxConf
     if label not in LABELS:
         raise InputError(f"head: unknown head {label!r}{nearest(label, LABELS)}")
     try:
-        return TypeAdapter(HeadConfig).validate_python({**LABELS[label], "dim": dim, **options})
+        return _ADAPTER.validate_python({**LABELS[label], "dim": dim, **options})
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"][1:])

@@ -114,6 +114,15 @@ class SourceScopes(Task):
         lines = "".join(f"{file.sha256}  {file.name}\n" for file in self._corpus.files)
         return hashlib.sha256(lines.encode()).hexdigest()
 
+    def data_version(self) -> str:
+        """sha256 over names and bytes of the files that are looked at, unparsed: part of a cell's identity."""
+        root = Path(sysconfig.get_path("stdlib") if self.path is None else self.path)
+        whole = hashlib.sha256()
+        for path in sorted(_spread(_python_files(root, self.include_tests), self.max_files)):
+            content = path.read_bytes() if os.access(path, os.R_OK) else b""
+            whole.update(path.name.encode() + b"\0" + hashlib.sha256(content).digest())
+        return whole.hexdigest()
+
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
         drawn = choices(keys, start, batch.tokens.shape[1], len(self._corpus.files))
         for place in np.ndindex(*drawn.shape):

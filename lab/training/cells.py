@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+
 from lab.ops.fused import READ_COLUMNS
 from lab.sweeps.plan import Cell, Evaluation
 from lab.sweeps.results import CellResult, Curves, Progress
@@ -42,7 +44,7 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
     return CellResult(
         evaluations=evaluations,
         parameters_per_seed=sum(trained.head.parameter_count().values()),
-        curves=Curves(trained.curve_steps, trained.curve),
+        curves=Curves(np.array(trained.curve_steps), trained.curve),
         parameters=_parameters(trained, task),
         files=files,
         weights=trained.head.state_bytes(),
@@ -96,7 +98,7 @@ def _read_files(trained: Trained, evaluation: Evaluation, task: SourceScopes) ->
 
 def _parameters(trained: Trained, task: Task) -> list[dict]:
     return [
-        {"seed": seed, "name": name, "token": token, "value": float(values[s, t])}
+        {"seed": seed, "name": name, "token": token, "value": float(values[s, t].detach())}
         for name, values in trained.head.token_parameters().items()
         for s, seed in enumerate(trained.head.seeds)
         for t, token in enumerate(task.vocabulary)

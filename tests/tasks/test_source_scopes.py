@@ -273,3 +273,15 @@ def test_the_standard_library_is_the_default():
     assert all((library / file.name).is_file() for file in files)
     assert not any({"test", "tests", "site-packages"} & set(file.name.split("/")) for file in files)
     assert max(file.batch.seq_len for file in files) > 500 > min(file.batch.seq_len for file in files)
+
+
+def test_the_data_version_follows_names_and_contents(tmp_path):
+    """A cell that read other files is another cell."""
+    (tmp_path / "a.py").write_text("x = 1\nx\n")
+    task = make_task("source-scopes", path=str(tmp_path))
+    first = task.data_version()
+    assert make_task("source-scopes", path=str(tmp_path)).data_version() == first
+    (tmp_path / "a.py").write_text("x = 2\nx\n")
+    second = task.data_version()
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert len({first, second, task.data_version()}) == 3
