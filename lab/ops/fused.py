@@ -90,10 +90,10 @@ def _gather_row(i, tokens, table, mass, logit, row_mass):
 
 # The loops over a row are what the time goes into. Allowing sums to be reordered lets them run on vector registers;
 # the order is then fixed by the compiled code, the same for every seed and block.
-_ROW = {"cache": True, "nogil": True, "fastmath": {"reassoc", "contract"}}
+_row_loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 
-@njit(**_ROW)
+@_row_loop
 def _weigh(i, row_mass, fade, weight):
     """Fills weight[:i+1] with unnormalised weights; returns their sum."""
     total = 0.0
@@ -103,7 +103,7 @@ def _weigh(i, row_mass, fade, weight):
     return total
 
 
-@njit(**_ROW)
+@_row_loop
 def _weigh_again(i, logit, drop, weight):
     """The same from the row's own maximum, for rows whose every key is far below the best entry of the table."""
     best = -math.inf
@@ -119,7 +119,7 @@ def _weigh_again(i, logit, drop, weight):
     return total, best
 
 
-@njit(**_ROW)
+@_row_loop
 def _sum_on_target(i, logit, drop, dies):
     """(size of the target of row i, sum of its logits)."""
     size, on_target = 0, 0.0
@@ -130,7 +130,7 @@ def _sum_on_target(i, logit, drop, dies):
     return size, on_target
 
 
-@njit(**_ROW)
+@_row_loop
 def _row_gradient(i, dies, per_total, per_target, weight, collected):
     """Turns weight[:i+1] into the gradient of the row's logits, and adds it to what every key has collected."""
     for j in range(i + 1):
@@ -139,7 +139,7 @@ def _row_gradient(i, dies, per_total, per_target, weight, collected):
         collected[j] += d_logit
 
 
-@njit(**_ROW)
+@_row_loop
 def _row_metrics(i, dies, logit, drop, weight, threshold, uniform):
     """(keys over the threshold, those on the target, mass missing there, mass there, least and largest logit there,
     largest logit outside) of row i."""
