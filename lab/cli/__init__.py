@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lab.cli import certificates, keysets, results, sweeps, tasks, training
+from lab.cli import certificates, demo, keysets, results, sweeps, tasks, training
 from lab.cli.errors import USER_ERRORS, describe, say, silence_stdout
 from lab.errors import InputError, nearest
 
@@ -67,6 +67,7 @@ def _top(
     """
 
 
+app.command("demo")(demo.demo)
 app.command("sweep")(sweeps.sweep)
 app.command("status")(sweeps.status)
 app.command("results")(results.results)

@@ -9,14 +9,14 @@ HEADS = ("fpa-walk-tied", "softmax-none")
 TASK = TaskConfig(name="subset-drop", options={"train_length": 3})
 
 
-def plan(preset="quick", seeds=None, heads=None, dims=None) -> Plan:
+def plan(preset="quick", seeds=None, heads=None, dims=None, name="tiny") -> Plan:
     if preset not in ("quick", "paper"):
         raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, ('quick', 'paper'))}")
     evaluations = [Evaluation(task=TASK, split="validation", lengths=(3,), sequences=8)]
     evaluations.append(Evaluation(task=TASK, split="test", lengths=(3, 24), sequences=8))
     cells = [
         Cell(
-            experiment="tiny",
+            experiment=name,
             task=TASK,
             head=head_config(label, 1),
             recipe=Recipe(steps=5, batch=2),
@@ -25,7 +25,7 @@ def plan(preset="quick", seeds=None, heads=None, dims=None) -> Plan:
         for label in heads or HEADS
         if 1 in (dims or [1])
     ]
-    return Plan("tiny", preset, cells, range(2 if seeds is None else seeds), block=2)
+    return Plan(name, preset, cells, range(2 if seeds is None else seeds), block=2)
 
 
 def failing_cell(cell, seeds, progress=None):

@@ -1,0 +1,48 @@
+"""`fpa-lab demo`: sweep, exact check, figures and summary in one command, resumable."""
+
+from pathlib import Path
+
+import pytest
+
+from lab.cli import demo
+from lab.cli.demo import all_sets
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo on three keys, and on heads that are trained for a few steps."""
+    import cli_tiny_experiment
+
+    from lab.cli import sweeps
+    from lab.sweeps import InlineExecutor
+
+    monkeypatch.setattr(demo, "plan_of", lambda name, preset: cli_tiny_experiment.plan(name=name))
+    monkeypatch.setattr(demo, "FIGURES", ("mechanism", "convergence"))
+    monkeypatch.setattr(demo, "KEYS", 3)
+    monkeypatch.setattr(sweeps, "_executor", lambda workers, device: (InlineExecutor(), "lab.training:run_cell"))
+
+
+def test_demo_does_everything_once(fpa_lab):
+    first = fpa_lab("demo", "--out", "here")
+    assert first.status == 0
+    assert "demo quick: 2 computed, 0 reused, 0 failed" in first.out
+    assert "2 of 2 certificates accepted" in first.out
+    assert "95% interval" in first.out
+    assert "chance TV" in first.out
+    for name in ("mechanism", "convergence"):
+        assert f"here/figures/{name}.png" in first.out
+        assert Path(f"here/figures/{name}.png").stat().st_size > 1000
+    assert fpa_lab("demo", "--out", "here").out == first.out.replace("2 computed, 0 reused", "0 computed, 2 reused")
+    assert fpa_lab("verify", "here/certificates.json").status == 0
+    assert fpa_lab("results", "demo", "--store", "here/lab.sqlite").status == 0
+
+
+def test_demo_needs_a_folder_it_can_write(fpa_lab):
+    Path("file").touch()
+    assert "file" in fpa_lab("demo", "--out", "file/demo").err
+    assert fpa_lab("demo", "--out", "file/demo").status == 2
+
+
+def test_all_sets():
+    assert len(set(all_sets(4).split(";"))) == 2**4 - 1
+    assert "1,3,4" in all_sets(4).split(";")
