@@ -17,7 +17,8 @@ DIMS = (0, 1, 2, 3, 8)
 
 
 def built(label, dim, seeds=SEEDS, **scales):
-    return make_head(head_config(label, dim), VOCAB, seeds, max_len=MAX_LEN, **scales)
+    options = {"penalty_scale": 2.0} if label.startswith("fpa") else {}
+    return make_head(head_config(label, dim, **options), VOCAB, seeds, max_len=MAX_LEN, **scales)
 
 
 def tokens(seeds=3, batch=2, length=17):
@@ -77,9 +78,7 @@ def parts(head, batch, seed):
 @pytest.mark.parametrize("dim", [0, 3])
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in ("softmax-rope", "fox-gate4")])
 def test_attend_follows_the_definition(label, dim):
-    options = {"penalty_scale": 2.0} if label.startswith("fpa") else {}
-    head = make_head(head_config(label, dim, **options), VOCAB, SEEDS, max_len=MAX_LEN, initial_scale=0.5)
-    batch = tokens(batch=1)
+    head, batch = built(label, dim, initial_scale=0.5), tokens(batch=1)
     values = torch.randn(3, 1, 17, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     attended = head.attend(batch, values)
     for s in range(3):
@@ -94,7 +93,7 @@ def test_attend_follows_the_definition(label, dim):
         def content(i, j, token=token, query=query, key=key, bias=bias):
             return float(query[token[i]] @ key[token[j]]) / math.sqrt(max(1, dim)) + bias[i - j]
 
-        matrix = oracle.logits(17, content, **parts(head, token, s), **options)
+        matrix = oracle.logits(17, content, **parts(head, token, s), penalty_scale=2.0)
         expected = torch.tensor(oracle.attention(matrix, values[s, 0].tolist()))
         torch.testing.assert_close(attended[s, 0].double(), expected.double(), rtol=1e-5, atol=1e-5)
 
@@ -146,6 +145,15 @@ def test_rope_turns_pairs_at_literal_angles():
     turned = rotate(torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([3.0], dtype=torch.float64))
     expected = [math.cos(3), math.sin(3), math.cos(0.03), math.sin(0.03)]  # frequencies 1 and 10000^(-2/4)
     torch.testing.assert_close(turned, torch.tensor([expected]))
+
+
+def test_rope_keeps_its_digits_far_out():
+    """In float32 an angle of thousands is off by 1e-4; half vectors are turned in float32."""
+    vectors, position = torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), torch.arange(50_000, 50_200)
+    exact = rotate(vectors.double(), position.double())
+    torch.testing.assert_close(rotate(vectors, position.double()).double(), exact, rtol=1e-6, atol=1e-6)
+    half = rotate(vectors.bfloat16(), position.double())
+    torch.testing.assert_close(half, rotate(vectors.bfloat16().float(), position.double()), rtol=0, atol=0)
 
 
 def test_rope_sees_order_and_the_others_do_not():

@@ -1,12 +1,14 @@
 """The trainer: schedules at literal values, seeds that do not know their neighbours, and that it learns."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from lab.heads import LABELS, head_config, make_head
+from lab.ops.dispatch import reference_target_loss
 from lab.tasks import make_task
 from lab.training import ensemble
 from lab.training.ensemble import CURVE_SEQUENCES, PATIENCE, learning_rate, smoothing, train
@@ -78,6 +80,25 @@ def test_a_run_follows_its_schedules(monkeypatch):
     for (name, before), after in zip(start.named_parameters(), moved.head.parameters(), strict=True):
         step = (after - before).abs().detach()
         torch.testing.assert_close(step, torch.full_like(step, 0.125), rtol=1e-3, atol=0, msg=name)
+
+
+def test_a_run_is_adam_with_cosine_decay():
+    """The same steps by PyTorch's own scheduler and the reference loss."""
+    task, config, recipe = make_task("nested-scope"), head_config("fpa-walk-offset", 2), Recipe(steps=12, batch=2)
+    trained = train(task, config, recipe, [3])
+    head = make_head(config, 3, [3], max_len=32)
+    optimiser = torch.optim.Adam(head.parameters(), lr=recipe.learning_rate)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=12)
+    for step in range(12):
+        batch = task.sample("train", [3], 2 * step, 2)
+        tokens, death, queries = (torch.from_numpy(x) for x in (batch.tokens, batch.death, batch.queries))
+        optimiser.zero_grad()
+        tau = max(0.0, 1 - step / 6)
+        reference_target_loss(head.token_logits(tokens), tokens, death, queries, smoothing=tau).backward()
+        optimiser.step()
+        scheduler.step()
+    for mine, theirs in zip(head.parameters(), trained.head.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_curve_and_progress():
@@ -178,6 +199,27 @@ def test_a_run_ends_when_every_seed_is_frozen():
         on_step=lambda step, losses: steps.append(step),
     )
     assert steps[-1] == 10 * (PATIENCE - 1)  # a curve point every 10 steps, the first before any training
+
+
+def test_only_points_in_a_row_count(monkeypatch):
+    """Seed 1 stays under the bound for one point too few, leaves it, and comes back."""
+    away = PATIENCE - 1
+    scripted = iter([(0.0, 9.0 if point == away else 0.0) for point in range(41)])
+
+    def read(head, task, split, *, sequences):
+        return [SimpleNamespace(excess_loss=loss) for loss in next(scripted)]
+
+    monkeypatch.setattr(ensemble, "read_task", read)
+    steps = []
+    trained = train(
+        make_task("nested-scope", train_length=12),
+        head_config("fpa-walk-tied", 1),
+        Recipe(steps=40, batch=1, early_stop=0.1),
+        [0, 1],
+        on_step=lambda step, losses: steps.append(step),
+    )
+    assert steps[-1] == away + PATIENCE
+    assert trained.curve[1].argmax() == away
 
 
 # --- learning -------------------------------------------------------------------------------------------------------
