@@ -89,7 +89,15 @@ def forgeries(doc, path):
     other_types = [None, True, 1.5, float("nan"), "no key", [], {}, 10**500]
     values = [value for value in other_types if not (value == old and type(value) is type(old))]
     if type(old) is int:
-        values += [old + 1, old - 1, old + 1000, old - 1000, -old - 7]
+        values += [
+            old + 1,
+            old - 1,
+            old + 1000,
+            old - 1000,
+            -old - 7,
+            float(old),
+            *([bool(old)] if old in (0, 1) else []),
+        ]
     if isinstance(old, str):
         names = doc["specification"]["keys"]
         values += [old + "x", *(name for name in names if name != old)]
@@ -216,6 +224,33 @@ def test_a_negative_increment_is_rejected():
     (verdict,) = exact.verify(certificates.document())
     assert not verdict.accepted
     assert "increment" in verdict.statement
+
+
+def test_without_a_specification_nothing_is_proved_about_one():
+    for name in CASES:
+        doc = document(name)
+        doc["specification"] = None
+        del doc["certificates"][0]["assumptions"]["specification"]
+        doc["certificates"][0]["witness"] |= (
+            {"levels": {}, "dips": []} if "dips" in doc["certificates"][0]["witness"] else {}
+        )
+        (verdict,) = exact.verify(doc)
+        assert (verdict.accepted, verdict.statement) == (False, "specification: expected one")
+
+
+def test_two_dips_at_one_slot_are_rejected():
+    doc = document("stack-heights")
+    dips = doc["certificates"][0]["witness"]["dips"][0]
+    dips.insert(0, [dips[0][0], 99])
+    assert accepted(doc) == [False]
+
+
+def test_a_step_about_a_revived_key_is_rejected():
+    """It must die, but what the step says about when it may does not hold."""
+    certificates = Certificates(loads(REVIVED))
+    certificates.add("no-slot", "family-decision", assumptions("any"), {"row": 1, "dead": "a"})
+    (verdict,) = exact.verify(certificates.document())
+    assert (verdict.accepted, verdict.statement) == (False, 'history 1: key "a" is read again at event 4')
 
 
 def test_fractions_are_numbers_too():
