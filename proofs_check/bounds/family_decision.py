@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from proofs_check.bounds.fates import Dips, Impossible, NoSlot, Revived, Step, fates
 from proofs_check.bounds.level_order import cycle, graph, least_levels
-from proofs_check.keysets import KeySetSpec
+from proofs_check.keysets import Family, KeySetSpec
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,5 @@ def family_decision(spec: KeySetSpec) -> Levels | Cycle | Revived | NoSlot:
     moment = np.stack([g.death_row, g.slot])
     new = np.ones(len(g.slot), bool)  # all deaths at one slot of a row share one dip
     new[1:] = np.any(moment[:, 1:] != moment[:, :-1], axis=0)
-    return Levels(levels, Dips.of_entries(entries.rows, g.death_row[new], g.slot[new], survives[new]))
+    dips = Dips.of_entries(entries.rows, g.death_row[new], g.slot[new], survives[new])
+    return Levels(levels, dips.without_repeats() if isinstance(spec, Family) else dips)

@@ -90,6 +90,15 @@ class Dips:
         start = np.searchsorted(row, np.arange(rows + 1))
         return Dips(start, after.astype(np.int32), value.astype(np.int32))
 
+    def without_repeats(self) -> "Dips":
+        """Of several dips in a row to the same value only the last, which kills what the others kill. For rows whose
+        only query is at their end."""
+        last = np.ones(len(self), bool)
+        last[:-1] = self.value[1:] != self.value[:-1]
+        last[self.start[1:][self.start[1:] > self.start[:-1]] - 1] = True  # the last dip of every row
+        kept = np.concatenate([[0], np.cumsum(last)])
+        return Dips(kept[self.start], self.after[last], self.value[last])
+
     def of(self, row: int, before: int | None = None) -> list[tuple[int, int]]:
         """(after, value) of one row's dips, or of those before an event."""
         low, high = self.start[row], self.start[row + 1]

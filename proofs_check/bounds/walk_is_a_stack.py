@@ -75,7 +75,7 @@ def _family(family: Family) -> Heights | Crossing:
     ends[:-1] = (row[1:] != row[:-1]) | (slot[key[1:]] != slot[key[:-1]])
     row, after = row[ends], slot[key[ends]]
     height = np.cumsum(alive, axis=1, dtype=np.int32)[row, after - 1]
-    return Heights(Dips.of_entries(len(alive), row, after, height))
+    return Heights(Dips.of_entries(len(alive), row, after, height).without_repeats())
 
 
 def _histories(spec: Histories, entries: Fates) -> Heights | Crossing:
