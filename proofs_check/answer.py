@@ -1,24 +1,39 @@
 """The answer of `fpa-lab check`: what each head can do with a specification, with numbers, witnesses, certificates.
 
 `HEADS` lists the heads in the order of the answer; a further head is one more function there. Every function gets
-the `Question` and returns its entry of the JSON answer; what it proves it adds to `Question.certificates`.
+the `Question` and returns its entry of the JSON answer, or None where the specification does not ask about the head;
+what it proves it adds to `Question.certificates`.
 
 Everything here about First Passage Attention means: content dimension 0 (non-key tokens masked; one dimension if
 the head has to mask them itself), a fixed query, and alive = penalty 0, so that the weights are uniform on the target
 up to any epsilon.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from proofs_check.bounds.family_decision import Cycle, Levels, family_decision
-from proofs_check.bounds.fates import Dips, NoSlot, Revived, Step
+from proofs_check.bounds.fates import Dips, Impossible, NoSlot, Revived, Step, fates
+from proofs_check.bounds.tied_tokens import (
+    Cases,
+    Conflict,
+    Demand,
+    Found,
+    Reason,
+    TokenRow,
+    Undecided,
+    tied_tokens,
+    token_rows,
+)
 from proofs_check.bounds.walk_is_a_stack import INCREMENT, Crossing, Heights, walk_decision
 from proofs_check.certificates import Certificates
-from proofs_check.constructions.decided import decided_head, events, queries
-from proofs_check.keysets import Family, KeySetSpec
+from proofs_check.constructions.decided import Case, decided_head, events, queries
+from proofs_check.constructions.decided import Sequence as TokenSequence
+from proofs_check.constructions.tied_tokens import tied_head, tied_sequences
+from proofs_check.constructions.token_head import TokenHead
+from proofs_check.keysets import Family, Histories, KeySetSpec
 
 EPSILON = 1e-6  # total variation for which mask and penalty scale of the numeric runs are chosen
 SAMPLED_QUERIES = 32
@@ -73,7 +88,8 @@ def check(spec: KeySetSpec, dim_search: bool = False) -> Answer:
     to decide.
     """
     question = Question(spec, dim_search)
-    heads = {name: entry(question) for name, entry in HEADS.items()}
+    entries = {name: entry(question) for name, entry in HEADS.items()}
+    heads = {name: entry for name, entry in entries.items() if entry is not None}
     return Answer(spec, heads, question.certificates)
 
 
@@ -94,7 +110,52 @@ def _fpa_walk(question: Question) -> Entry:
     return _possible(question.spec, found, {"increment": INCREMENT})
 
 
-HEADS: dict[str, Callable[[Question], Entry]] = {"fpa": _fpa, "fpa-walk": _fpa_walk}
+def _fpa_tied_tokens(question: Question) -> Entry | None:
+    """One increment per token type in all histories; offsets from the walk only where levels tied to it do not do."""
+    spec = question.spec
+    if not isinstance(spec, Histories) or spec.tokens is None:
+        return None
+    entry: Entry = {"query": "fixed", "notion": "uniform", "realisable": None, "dimension": None, "level": "tied"}
+    entry |= {"increments": None, "offsets": None, "numeric": None, "undecided": None, "witness": None, "tied": None}
+    try:
+        fates(spec)
+    except Impossible as impossible:
+        question.certificates.add_fpa(impossible.witness)
+        return {**entry, "realisable": False, "witness": _witness(spec, impossible.witness)}
+    found = tied_tokens(spec)
+    if not isinstance(found, Found):
+        entry |= {"level": "offset", "tied": _tied_failure(question, found)}
+        found = tied_tokens(spec, "offset")
+    if not isinstance(found, Found):
+        return {**entry, **_tied_failure(question, found)}
+    question.certificates.add_tied(found)
+    types = spec.tokens.types
+    cases = _sample(spec)
+    return {
+        **entry,
+        "realisable": True,
+        "dimension": 0,
+        "increments": dict(zip(types, found.increments)),
+        "offsets": {types[number]: offset for number, offset in found.offsets.items()},
+        "numeric": _measure(spec, tied_head(spec, found), tied_sequences(spec, cases)),
+    }
+
+
+def _tied_failure(question: Question, found: Conflict | Undecided) -> Entry:
+    if isinstance(found, Undecided):
+        return {"realisable": None, "undecided": found.why, "witness": None}
+    assert isinstance(question.spec, Histories)
+    question.certificates.add_tied(found)
+    rows = token_rows(question.spec)
+    text = _tied_reason(question.spec, rows, found.reason)
+    return {"realisable": False, "undecided": None, "witness": {"kind": "tied-conflict", "text": text}}
+
+
+HEADS: dict[str, Callable[[Question], Entry | None]] = {
+    "fpa": _fpa,
+    "fpa-walk": _fpa_walk,
+    "fpa-tied-tokens": _fpa_tied_tokens,
+}
 
 
 def _possible(spec: KeySetSpec, found: Levels | Heights, how: Entry) -> Entry:
@@ -127,13 +188,21 @@ def _dips(spec: KeySetSpec, dips: Dips) -> list[Entry]:
     rows = range(len(spec.targets) if isinstance(spec, Family) else len(spec.histories))
     family = isinstance(spec, Family)
 
-    def after(count: int) -> str | int:
-        return spec.keys[count - 1] if family else count
+    def listed(row: int) -> Entry:
+        names = spec.keys if family else _numbers(spec, row)
+        return {
+            **_row(spec, row),
+            "dips": [{"after": names[count - 1], "value": value} for count, value in dips.of(row)],
+        }
 
-    return [
-        {**_row(spec, row), "dips": [{"after": after(count), "value": value} for count, value in dips.of(row)]}
-        for row in rows
-    ]
+    return [listed(row) for row in rows]
+
+
+def _numbers(spec: KeySetSpec, row: int) -> Sequence[int]:
+    """The number of each push and query in its history; tokens that stand alone are events too."""
+    if isinstance(spec, Histories) and spec.tokens is not None:
+        return [at for at, (_, event) in enumerate(spec.tokens.rows[row], 1) if event is not None]
+    return range(1, len(events(spec, row)) + 1)
 
 
 def _row(spec: KeySetSpec, row: int) -> Entry:
@@ -161,12 +230,32 @@ def _witness(spec: KeySetSpec, found: Cycle | Crossing | Revived | NoSlot) -> En
         case NoSlot(row, key):
             text = f"{_place(spec, row)}: {keys[key]} must be dead, and no dip may stand after it"
             return {"kind": "no-slot", **_row(spec, row), "dead": keys[key], "text": text}
+    dead_at, alive_at = (_numbers(spec, found.row)[at - 1] for at in (found.dead_at, found.alive_at))
     text = (
-        f"{_place(spec, found.row)}: key {keys[found.key]} is dead at the query of event {found.dead_at} and alive at"
-        f" that of event {found.alive_at}; a dead key never comes back"
+        f"{_place(spec, found.row)}: key {keys[found.key]} is dead at the query of event {dead_at} and alive at"
+        f" that of event {alive_at}; a dead key never comes back"
     )
-    facts = {"key": keys[found.key], "dead_at": found.dead_at, "alive_at": found.alive_at}
+    facts = {"key": keys[found.key], "dead_at": dead_at, "alive_at": alive_at}
     return {"kind": "revived-key", **_row(spec, found.row), **facts, "text": text}
+
+
+def _tied_reason(spec: Histories, rows: list[TokenRow], reason: Reason) -> str:
+    """The demands that contradict each other, or the first undecided death."""
+    if isinstance(reason, Cases):
+        event = [int(rows[reason.row].event[position]) for position, _ in reason.cases]
+        key = f"history {reason.row + 1}: {spec.keys[reason.key]}"
+        if not event:
+            return f"{key} must be read and be dead without a token in between"
+        return f"{key} has to die between events {event[0]} and {event[-1]}, and no increments allow it at any of them"
+    demands = [_demand(spec, rows, demand) for demand, _ in reason.multipliers]
+    more = "; ..." if len(demands) > 4 else ""
+    return f"{'; '.join(demands[:4])}{more}: no increments of the token types do all of this"
+
+
+def _demand(spec: Histories, rows: list[TokenRow], demand: Demand) -> str:
+    event = rows[demand.row].event[demand.position]
+    what = "dies at" if demand.dies else "lives past"
+    return f"history {demand.row + 1}: {spec.keys[demand.key]} {what} event {event}"
 
 
 def _named(spec: KeySetSpec, step: Step) -> Entry:
@@ -183,7 +272,8 @@ def _intervals(spec: KeySetSpec, step: Step) -> list[list[int]]:
             if step.dead in event:
                 last = at
             elif at > last and step.alive in event:
-                return [[first + 1, at + 1], [second + 1, at + 1]]
+                number = _numbers(spec, step.row)
+                return [[number[first], number[at]], [number[second], number[at]]]
     raise AssertionError("a crossing pair has a query that tells its keys apart")
 
 
@@ -207,22 +297,29 @@ def numeric(spec: KeySetSpec, found: Levels | Heights) -> Entry:
 
     Over all queries, or over a sample spread evenly when they are many or long; "queries" and "of" tell which.
     """
-    from proofs_check.constructions.realise import FORMATS, max_tv, one_query, realise
+    return _measure(spec, *decided_head(spec, found, _sample(spec)))
 
+
+def _sample(spec: KeySetSpec) -> list[Case]:
     total = sum(1 for _ in queries(spec))
     count = min(total, SAMPLED_QUERIES)
     sample = list(islice(queries(spec), 0, None, -(-total // count)))
     budget = SAMPLED_TOKENS
-    chosen: list[tuple[int, int]] = []
+    chosen: list[Case] = []
     for row, until in sample:
         budget -= until
         if budget >= 0 or not chosen:
             chosen.append((row, until))
-    construction, sequences = decided_head(spec, found, chosen)
+    return chosen
+
+
+def _measure(spec: KeySetSpec, construction: TokenHead, sequences: list[TokenSequence]) -> Entry:
+    from proofs_check.constructions.realise import FORMATS, max_tv, one_query, realise
+
     cases = [one_query(construction, tokens, target) for tokens, target in sequences]
     length = max(len(tokens) for tokens, _ in sequences)
     result: Entry = {}
     for name, dtype in FORMATS.items():
         head = realise(construction, length, EPSILON, dtype)
         result[name] = {"max_tv": max(max_tv(head, *case) for case in cases)}
-    return {**result, "queries": len(cases), "of": total}
+    return {**result, "queries": len(cases), "of": sum(1 for _ in queries(spec))}

@@ -11,10 +11,12 @@ from typing import Any
 from lab.errors import InputError
 from proofs_check.bounds.family_decision import Cycle, Levels
 from proofs_check.bounds.fates import Dips, NoSlot, Revived, Step
+from proofs_check.bounds.tied_tokens import Cases, Conflict, Farkas, Found, token_rows
 from proofs_check.bounds.walk_is_a_stack import INCREMENT, Crossing, Heights
 from proofs_check.exact import FORMAT, VERSION, digest
 from proofs_check.exact.fpa import assumptions
-from proofs_check.keysets import KeySetSpec
+from proofs_check.exact.tied import tied_assumptions
+from proofs_check.keysets import Histories, KeySetSpec
 
 Record = dict[str, Any]
 
@@ -68,6 +70,36 @@ class Certificates:
                 return self.add("no-slot", "family-decision", assumptions("any"), witness)
         witness = {"row": found.row + 1, "key": keys[found.key], "dead_at": found.dead_at, "alive_at": found.alive_at}
         return self.add("revived-key", "any-eviction", assumptions("any"), witness)
+
+    def add_tied(self, found: Found | Conflict) -> Record:
+        """Appends the certificate of increments per token type, or of why there are none, and returns it."""
+        assert isinstance(self.spec, Histories)
+        assert self.spec.tokens is not None
+        types = self.spec.tokens.types
+        if isinstance(found, Found):
+            offsets = {types[number]: offset for number, offset in found.offsets.items()}
+            witness: Record = {"increments": dict(zip(types, found.increments)), "offsets": offsets}
+            return self.add("tied-increments", "tied-tokens", tied_assumptions(found.levels), witness)
+        event = [row.event for row in token_rows(self.spec)]
+
+        def reason(why: Farkas | Cases) -> Record:
+            if isinstance(why, Cases):
+                cases = [{"event": int(event[why.row][at]), "reason": reason(case)} for at, case in why.cases]
+                return {"row": why.row + 1, "key": self.spec.keys[why.key], "cases": cases}
+            return {
+                "demands": [
+                    {
+                        "row": demand.row + 1,
+                        "key": self.spec.keys[demand.key],
+                        "event": int(event[demand.row][demand.position]),
+                        "dies": demand.dies,
+                        "times": times,
+                    }
+                    for demand, times in why.multipliers
+                ]
+            }
+
+        return self.add("tied-conflict", "tied-tokens", tied_assumptions(found.levels), reason(found.reason))
 
     def _step(self, step: Step) -> Record:
         return {"row": step.row + 1, "alive": self.spec.keys[step.alive], "dead": self.spec.keys[step.dead]}

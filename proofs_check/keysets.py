@@ -4,7 +4,8 @@ Two forms, both with the keys numbered 0..n-1 in the order of `keys`:
 
 * `Family`: one sequence per target set; every sequence pushes all keys in order and asks one query at its end.
   `slots` are the keys right after which a dip may stand.
-* `Histories`: sequences of pushes and queries; a dip may stand between any two events.
+* `Histories`: sequences of pushes and queries; a dip may stand between any two events. Events may also name token
+  types, {push: a, token: x} or {token: close}; then every push names one (`Tokens`).
 
 `load` reads a file (YAML, JSON or plain text), `from_options` the command line's short form. Every fault of the
 input is one `InputError` line "FILE: line L: FIELD: what was expected"; oddities that do no harm are collected in
@@ -67,12 +68,29 @@ class Family:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """The token types that the events of histories name, and each history with them.
+
+    An event of a row is (type, what happens). A type is a position of that token; a query without a type is asked at
+    the position before it. Nothing happens at a token that stands alone. A type of pushed keys is pushed wherever it
+    stands.
+    """
+
+    types: tuple[str, ...]
+    rows: tuple[tuple[tuple[int | None, Event | None], ...], ...]
+
+
+@dataclass(frozen=True)
 class Histories:
-    """Sequences of events over shared keys; a key is pushed at most once per history and before it is queried."""
+    """Sequences of events over shared keys; a key is pushed at most once per history and before it is queried.
+
+    `histories` holds pushes and queries only; `tokens`, where events name token types, everything.
+    """
 
     keys: tuple[str, ...]
     histories: tuple[tuple[Event, ...], ...]
     warnings: tuple[str, ...] = ()
+    tokens: Tokens | None = None
 
     form = "history"
 
@@ -90,7 +108,15 @@ class Histories:
                 return {"push": names[value]}
             return {"query": [names[key] for key in value]}
 
-        return {"keys": list(names), "histories": [[event(e) for e in history] for history in self.histories]}
+        if self.tokens is None:
+            return {"keys": list(names), "histories": [[event(e) for e in history] for history in self.histories]}
+        types = self.tokens.types
+
+        def typed(token: int | None, value: Event | None) -> dict[str, Any]:
+            what = {} if value is None else event(value)
+            return what if token is None else {**what, "token": types[token]}
+
+        return {"keys": list(names), "histories": [[typed(*e) for e in row] for row in self.tokens.rows]}
 
 
 KeySetSpec = Family | Histories
@@ -267,11 +293,12 @@ def _histories(data: dict[str, Any]) -> Histories:
         raise Fault(("histories",), "expected at least one history")
     if all(isinstance(event, int) for history in histories for event in history):
         raise Fault(("histories",), "expected at least one query of a key")
+    tokens = reader.tokens()
     unused = [name for name, key in reader.index.items() if key not in reader.pushed_ever]
     if unused:
         listed = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
         reader.warnings.append(f"keys: never pushed: {listed}")
-    return Histories(tuple(reader.index), histories, tuple(reader.warnings))
+    return Histories(tuple(reader.index), histories, tuple(reader.warnings), tokens)
 
 
 class _HistoryReader:
@@ -286,21 +313,56 @@ class _HistoryReader:
         self.pushed: set[int] = set()  # in the present history
         self.budget = MAX_EVENTS
         self.row = self.number = 0  # the present history and event
+        self.types: dict[str, int] = {}
+        self.typed: list[tuple[tuple[int | None, Event | None], ...]] = []
+        self.untyped_push: Path | None = None  # the first one
+        self.key_types: set[int] = set()
+        self.other_types: dict[int, Path] = {}  # where each first stands without a push
 
     def history(self, row: int, events: Any) -> tuple[Event, ...]:
         result: list[Event] = []
+        typed: list[tuple[int | None, Event | None]] = []
         self.row, self.pushed = row, set()
         for self.number, event in enumerate(_list(events, ("histories", row))):
-            verb, value = self.fields(event)
-            read = self.kinds[verb](value)
-            if read is None:
-                continue
-            result.append(read)
-            self.budget -= 1 if type(read) is int else 1 + len(read)  # type: ignore[arg-type]
+            token, read = None, None
+            if type(event) is dict and "token" in event:
+                token, event = self.token(event)
+            if token is None or event:
+                verb, value = self.fields(event)
+                read = self.kinds[verb](value)
+                if token is None and type(read) is int and self.untyped_push is None:
+                    self.untyped_push = self.place("token")
+            if self.types and (token is not None or read is not None):
+                typed.append((token, read))
+            if read is not None:
+                result.append(read)
+            self.budget -= 1 if type(read) is int else 1 + len(read or ())  # type: ignore[arg-type]
             if self.budget < 0:
                 raise Fault(self.place(), f"more than {MAX_EVENTS:,} events and queried names in all")
+        self.typed.append(tuple(typed))
         self.pushed_ever |= self.pushed
         return tuple(result)
+
+    def token(self, event: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The number of the event's token type, and the event without it."""
+        number = self.types.setdefault(_name(event["token"], self.place("token")), len(self.types))
+        if "push" in event:
+            self.key_types.add(number)
+        elif number not in self.other_types:
+            self.other_types[number] = self.place("token")
+        return number, {verb: value for verb, value in event.items() if verb != "token"}
+
+    def tokens(self) -> Tokens | None:
+        """The token types of all histories, None if no event names one."""
+        if not self.types:
+            return None
+        if self.untyped_push is not None:
+            raise Fault(self.untyped_push, "missing; other events name token types, so every push has to")
+        names = tuple(self.types)
+        for number, place in self.other_types.items():
+            if number in self.key_types:
+                raise Fault(place, f"{names[number]!r} is a type of pushed keys; here it needs a push of its own")
+        return Tokens(names, tuple(self.typed))
 
     def place(self, *deeper: str | int) -> Path:
         return ("histories", self.row, self.number, *deeper)
@@ -310,7 +372,7 @@ class _HistoryReader:
             ((verb, value),) = event.items()
             if verb in self.kinds:
                 return verb, value
-            raise Fault(self.place(verb), f"unknown event{nearest(verb, self.kinds)}")
+            raise Fault(self.place(verb), f"unknown event{nearest(verb, (*self.kinds, 'token'))}")
         found = f"{len(event)} fields" if isinstance(event, dict) else describe(event)
         raise Fault(self.place(), f"expected one of {{push: NAME}}, {{query: [NAME, ...]}}, found {found}")
 

@@ -14,7 +14,13 @@ from lab.errors import InputError
 if TYPE_CHECKING:
     from proofs_check.keysets import KeySetSpec
 
-NAMES = {"fpa": "FPA, free levels", "fpa-walk": "FPA, walk, tied levels", "softmax": "softmax", "fox": "FoX"}
+NAMES = {
+    "fpa": "FPA, free levels",
+    "fpa-walk": "FPA, walk, tied levels",
+    "fpa-tied-tokens": "FPA, an increment per token",
+    "softmax": "softmax",
+    "fox": "FoX",
+}
 # Longer lists are cut in the printed answer; --json has them whole.
 SHOWN = 8
 
@@ -122,6 +128,8 @@ def _possible(verdict: dict[str, Any]) -> tuple[str, str]:
     if "lower" in verdict:
         low, high = verdict["lower"], verdict["upper"]
         return "yes", f"at least {low}" if high is None else str(low) if low == high else f"{low} to {high}"
+    if verdict["realisable"] is None:
+        return "undecided", "-"
     return ("yes", str(verdict.get("dimension", "-"))) if verdict["realisable"] else ("no", "none")
 
 
@@ -136,6 +144,10 @@ def _how(entry: dict[str, Any]) -> Iterator[str]:
         yield f"levels    {_cut([f'{key}: {level}' for key, level in entry['levels'].items()], ', ')}"
     if entry.get("increment") is not None:
         yield f"levels    where the walk stands; every key takes it up by {entry['increment']}"
+    if entry.get("increments"):
+        yield f"increments {_cut([f'{token}: {value}' for token, value in entry['increments'].items()], ', ')}"
+    if entry.get("offsets"):
+        yield f"levels    off the walk by {_cut([f'{t}: {value}' for t, value in entry['offsets'].items()], ', ')}"
     if entry.get("dips"):
         yield from _table_of_dips(entry["dips"])
     if entry.get("numeric"):

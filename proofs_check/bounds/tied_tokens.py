@@ -80,7 +80,7 @@ Reason = Farkas | Cases
 
 
 @dataclass(frozen=True)
-class Impossible:
+class Conflict:
     """No increments (and offsets, where the levels have them) read every target."""
 
     levels: Levels
@@ -140,7 +140,7 @@ def token_rows(spec: Histories) -> list[TokenRow]:
 
 def tied_tokens(
     spec: Histories, levels: Levels = "tied", *, budget: int = MAX_PROGRAMMES
-) -> Found | Impossible | Undecided:
+) -> Found | Conflict | Undecided:
     """Increments per token type that read every target of the specification, or why there are none.
 
     `spec.tokens` must be there and no key revived (`fates`). `budget` bounds the linear programmes. Every answer
@@ -153,7 +153,7 @@ def tied_tokens(
     except _Stop as stop:
         return Undecided(levels, str(stop))
     if isinstance(result, Reason):
-        return Impossible(levels, result)
+        return Conflict(levels, result)
     increments, offsets = result[: search.types], result[search.types :]
     return Found(levels, tuple(increments), dict(zip(search.key_types, offsets)))
 

@@ -3,11 +3,12 @@
     {"keys": [NAME, ...], "targets": [[NAME, ...], ...], "dips": [NAME, ...]}     a family
     {"keys": [NAME, ...], "histories": [[{"push": NAME} | {"query": [NAME, ...]}, ...], ...]}
 
-A row is one sequence. In a family every row pushes all keys in order and asks one query, and a dip may stand only
+In histories an event may also name the type of its token, {"push": NAME, "token": TYPE}, or be a token alone. A row is
+one sequence. In a family every row pushes all keys in order and asks one query, and a dip may stand only
 right after a key named in "dips"; in a history it may stand after any event.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,15 @@ Event = str | frozenset[str]  # the name of a key that is pushed, or the set of 
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence of events; a dip may stand after event c (counted from 1) if c is in `slots`."""
+    """One sequence of events; a dip may stand after event c (counted from 1) if c is in `slots`.
+
+    `tokens`: every event of a history, tokens alone included, as (type of its token or None, what happens or None).
+    """
 
     name: str
     events: list[Event]
     slots: Container[int]
+    tokens: Sequence[tuple[str | None, Event | None]] = ()
 
 
 @dataclass(frozen=True)
@@ -67,17 +72,23 @@ def _names(value: Any, known: frozenset[str] | None, where: str) -> list[str]:
 
 
 def _history(name: str, events: Any, known: frozenset[str]) -> Row:
-    row: list[Event] = []
+    row: list[tuple[str | None, Event | None]] = []
     pushed: set[str] = set()
     for count, event in enumerate(entries(events, name), 1):
-        ((verb, value),) = event.items() if isinstance(event, dict) and len(event) == 1 else (("", None),)
+        what = dict(event) if isinstance(event, dict) else {}
+        token = what.pop("token", None)
+        need(token is None or isinstance(token, str), f"{name}: event {count}: token: expected a name")
+        ((verb, value),) = what.items() if len(what) == 1 else (("token" if token and not what else "", None),)
         if verb == "push" and isinstance(value, str) and value in known and value not in pushed:
             pushed.add(value)
-            row.append(value)
+            row.append((token, value))
         elif verb == "query" and (query := frozenset(_names(value, known, name))) and query <= pushed:
-            row.append(query)
+            row.append((token, query))
+        elif verb == "token":
+            row.append((token, None))
         else:
             raise Rejected(
                 f"{name}: event {count}: expected the push of a new key or a query of pushed ones, found {show(value)}"
             )
-    return Row(name, row, range(1, len(row) + 1))
+    happens = [event for _, event in row if event is not None]
+    return Row(name, happens, range(1, len(happens) + 1), row)
