@@ -99,7 +99,7 @@ def oracle_rows(logits, tokens, smoothing=0.0):
 # --- loss and gradients ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=250)
+@settings(max_examples=160)
 @given(
     kind=st.sampled_from(KINDS),
     shape=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 10)),
