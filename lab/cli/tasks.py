@@ -78,9 +78,11 @@ def make(name: str, option: list[str] | None, spec: Path | None, path: Path | No
 
 
 def _custom_options(spec: Path) -> dict[str, Any]:
-    from proofs_check.keysets import load
+    from proofs_check.keysets import Histories, load
 
     key_sets = load(str(spec))
+    if isinstance(key_sets, Histories) and key_sets.tokens is not None:
+        raise InputError(f"{spec}: token: token types are for check; the task custom has tokens of its own")
     for warning in key_sets.warnings:
         say(f"warning: {spec}: {warning}")
     return key_sets.to_data()

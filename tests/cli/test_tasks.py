@@ -54,11 +54,13 @@ def test_a_specification_becomes_a_task(fpa_lab, tmp_path):
         (["nested-scope", "--spec", "sets.yaml"], "--spec: belongs to the task custom"),
         (["nested-scope", "--path", "."], "--path: belongs to the task source-scopes"),
         (["custom", "--spec", "missing.yaml"], "missing.yaml: cannot be read"),
+        (["custom", "--spec", "typed.yaml"], "typed.yaml: token: token types are for check"),
         (["custom", "--spec", "empty.yaml"], "empty.yaml: expected a specification, found an empty file"),
     ],
 )
 def test_task_errors(fpa_lab, tmp_path, arguments, said):
     (tmp_path / "empty.yaml").touch()
+    (tmp_path / "typed.yaml").write_text("histories:\n  - [{push: a, token: x}, {query: [a], token: q}]\n")
     assert said in fpa_lab("task", *arguments).error_line
 
 
