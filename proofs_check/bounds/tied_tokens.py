@@ -286,7 +286,7 @@ class _Search:
         answer = self.solve(-deaths, deaths[None], np.ones(1), a.T)
         if answer is not None:
             support = np.flatnonzero(answer > 1e-9).tolist()
-            for multipliers in _null_vectors([vectors[s] for s in support], answer[support]):
+            for multipliers in _null_vectors([vectors[s] for s in support], answer[support]) if support else ():
                 total = [sum(m * vectors[s][c] for m, s in zip(multipliers, support)) for c in range(self.size + 1)]
                 if min(multipliers) >= 0 and not any(total[:-1]) and total[-1] > 0:
                     return Farkas(tuple((demands[vectors[s]], m) for m, s in zip(multipliers, support) if m))
