@@ -11,9 +11,11 @@ up to any epsilon.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from proofs_check.baselines import baselines
 from proofs_check.bounds.family_decision import Cycle, Levels, family_decision
 from proofs_check.bounds.fates import Dips, Impossible, NoSlot, Revived, Step, fates
 from proofs_check.bounds.tied_tokens import (
@@ -53,6 +55,11 @@ class Question:
 
     def __post_init__(self) -> None:
         self.certificates = Certificates(self.spec)
+
+    @cached_property
+    def baselines(self) -> dict[str, Entry]:
+        """The entries of softmax and FoX, which share their bounds."""
+        return baselines(self.spec, self.certificates, self.dim_search)
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,8 @@ HEADS: dict[str, Callable[[Question], Entry | None]] = {
     "fpa": _fpa,
     "fpa-walk": _fpa_walk,
     "fpa-tied-tokens": _fpa_tied_tokens,
+    "softmax": lambda question: question.baselines["softmax"],
+    "fox": lambda question: question.baselines["fox"],
 }
 
 
