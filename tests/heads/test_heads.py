@@ -149,11 +149,12 @@ def test_rope_turns_pairs_at_literal_angles():
 
 def test_rope_keeps_its_digits_far_out():
     """In float32 an angle of thousands is off by 1e-4; half vectors are turned in float32."""
-    vectors, position = torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), torch.arange(50_000, 50_200)
-    exact = rotate(vectors.double(), position.double())
-    torch.testing.assert_close(rotate(vectors, position.double()).double(), exact, rtol=1e-6, atol=1e-6)
-    half = rotate(vectors.bfloat16(), position.double())
-    torch.testing.assert_close(half, rotate(vectors.bfloat16().float(), position.double()), rtol=0, atol=0)
+    position = torch.arange(50_000, 50_200, dtype=torch.float64)
+    unit = torch.tensor([1.0, 0.0] * 4)  # frequencies 1, 1/10, 1/100, 1/1000
+    expected = torch.tensor([[f(p / 10**n) for n in range(4) for f in (math.cos, math.sin)] for p in position.tolist()])
+    for vectors in (unit, unit.bfloat16()):
+        turned = rotate(vectors.expand(200, 8), position)
+        torch.testing.assert_close(turned, expected, rtol=0, atol=1e-6)
 
 
 def test_rope_sees_order_and_the_others_do_not():
