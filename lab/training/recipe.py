@@ -20,5 +20,5 @@ class Recipe(BaseModel):
     smoothing_until: float = Field(default=0.5, ge=0, le=1, description="fraction of the steps at which tau is 0")
     initial_scale: float = Field(default=0.05, ge=0, description="std of increments, levels, offsets and gates")
     content_scale: float = Field(default=1.0, ge=0, description="std of query and key embeddings")
-    # Stop a run when every seed's loss has stayed within this of the optimum for 100 steps; 0 is off.
+    # Freeze a seed whose validation loss stays within this of the optimum at five curve points in a row; 0 is off.
     early_stop: float = Field(default=0.0, ge=0)
