@@ -21,6 +21,10 @@ NAMES = {
     "softmax": "softmax",
     "fox": "FoX",
 }
+LEGEND = """\
+separation: every key of the set has a larger logit than every other; window r: their spread is at most r of the gap
+to the others; uniform: no spread. Content dimension: the least that suffices, or what it lies between.\
+"""
 # Longer lists are cut in the printed answer; --json has them whole.
 SHOWN = 8
 
@@ -89,15 +93,16 @@ def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
     what = "target sets" if document["form"] == "family" else "queries"
     print(f"{document['keys']} keys, {document['targets']} {what}, dips {where}.")
     rows = []
-    reasons: dict[str, None] = {}  # in order, each once
+    reasons: dict[tuple[str, str, str], list[str]] = {}  # which notions share a reason
     for head, entry in document["heads"].items():
         for query, notion, verdict in verdicts(entry):
             rows.append([NAMES.get(head, head), query, notion, *_possible(verdict)])
             if verdict.get("witness"):
-                reasons[f"{NAMES.get(head, head)}, {query} query, {notion}: {reason(verdict['witness'])}"] = None
+                reasons.setdefault((NAMES.get(head, head), query, reason(verdict["witness"])), []).append(notion)
     print_table(["head", "query", "notion", "possible", "content dimension"], rows, left=3)
-    for line in reasons:
-        print(f"- {line}")
+    print(LEGEND)
+    for (head, query, why), notions in reasons.items():
+        print(f"- {head}, {query} query, {' and '.join(notions)}: {why}")
     for head, entry in document["heads"].items():
         if entry.get("realisable") and not short:
             print(f"{NAMES.get(head, head)}:")
@@ -110,21 +115,34 @@ def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
 def verdicts(entry: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(query, notion, verdict) of every claim in a head's entry.
 
-    FPA's entry is one claim; a baseline's has one for the fixed query and one per notion for free queries.
+    FPA's entry is one claim. A baseline's has, for the fixed query, one for windows with one for separation inside
+    it, and for free queries one per notion. Variants of those (no biases, other gates) are in the JSON answer alone.
     """
     if "query" in entry:
         yield entry["query"], entry["notion"], entry
         return
     for query, claims in entry.items():
         if "realisable" in claims:
-            yield query, claims.get("notion", "window"), claims
-            continue
+            claims = {claims.get("notion", "window"): claims, **_only(claims, "separation")}
         for notion, claim in claims.items():
-            yield query, notion, claim
+            yield query, notion + _assumed(claim), claim
+
+
+def _only(claims: dict[str, Any], name: str) -> dict[str, Any]:
+    return {name: claims[name]} if name in claims else {}
+
+
+def _assumed(claim: dict[str, Any]) -> str:
+    """What a verdict says about window and gates, in a few words."""
+    window = f" {claim['ratio']}" if "ratio" in claim else ""
+    gates = {"one for all drops": ", one gate", "one per slot": ", gate per slot"}.get(claim.get("gates", ""), "")
+    return window + gates
 
 
 def _possible(verdict: dict[str, Any]) -> tuple[str, str]:
     """Whether it is possible, and with which content dimension."""
+    if "left_out" in verdict:
+        return "-", "left out"
     if "lower" in verdict:
         low, high = verdict["lower"], verdict["upper"]
         return "yes", f"at least {low}" if high is None else str(low) if low == high else f"{low} to {high}"

@@ -98,11 +98,20 @@ def test_verify_imports_neither_torch_nor_numpy(fpa_lab):
 
 
 def test_baselines_give_one_verdict_per_query_and_notion():
-    fixed = {"realisable": False, "witness": {"kind": "frozen-ratio"}}
-    free = {"separation": {"lower": 1, "upper": 2}, "uniform": {"lower": 2, "upper": 2}}
+    fixed = {"realisable": False, "ratio": "1/10", "separation": {"realisable": True, "dimension": 0}}
+    free = {"separation": {"lower": 1, "upper": 2, "gates": "one for all drops"}, "uniform": {"lower": 2, "upper": 2}}
     assert [(query, notion) for query, notion, _ in verdicts({"fixed": fixed, "free": free})] == [
-        ("fixed", "window"), ("free", "separation"), ("free", "uniform"),
+        ("fixed", "window 1/10"), ("fixed", "separation"), ("free", "separation, one gate"), ("free", "uniform"),
     ]  # fmt: skip
+
+
+def test_baselines_are_answered_beside_fpa(fpa_lab):
+    answer = fpa_lab("check", "--keys", 4, "--targets", "1; 1,2; 2,3; 1,2,3; 1,2,3,4").out
+    rows = {tuple(line.split()[:3]): line.split()[-2:] for line in answer.splitlines() if line.startswith(" ")}
+    assert rows["softmax", "fixed", "window"] == ["no", "none"]
+    assert rows["FoX", "fixed", "window"] == ["no", "none"]
+    assert rows["softmax", "free", "uniform"] == ["yes", "3"]
+    assert "{1} reads 1 and not 2; {1, 2} reads 2 beside 1" in answer
 
 
 @pytest.mark.parametrize(
