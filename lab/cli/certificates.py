@@ -40,9 +40,10 @@ def verify(
     return int(not all(v.accepted for v in verdicts))
 
 
-def print_verdicts(verdicts: "Sequence[Verdict]") -> None:
-    """What was proved, or the first statement found false, for every certificate."""
+def print_verdicts(verdicts: "Sequence[Verdict]", *, short: bool = False) -> None:
+    """What was proved, or the first statement found false, for every certificate; `short`: of the rejected ones."""
     for verdict in verdicts:
-        print(f"{'accepted' if verdict.accepted else 'REJECTED'}  {verdict.kind} ({verdict.claim})")
-        print(f"          {verdict.statement}")
+        if not (short and verdict.accepted):
+            print(f"{'accepted' if verdict.accepted else 'REJECTED'}  {verdict.kind} ({verdict.claim})")
+            print(f"          {verdict.statement}")
     print(f"{sum(verdict.accepted for verdict in verdicts)} of {len(verdicts)} certificates accepted")

@@ -34,7 +34,7 @@ def demo(
     swept = _sweep(out / "lab.sqlite", workers)
     print(f"\n2. Every non-empty set of {KEYS} keys, decided and checked exactly")
     proved = _check(out / "certificates.json")
-    print("3. Figures from the stored results")
+    print("\n3. Figures from the stored results")
     _draw(out / "lab.sqlite", out / "figures")
     print("\n4. Summary")
     _summarise(out / "lab.sqlite")
@@ -60,8 +60,8 @@ def _check(certificates: Path) -> bool:
     answer.certificates.write(certificates)
     print_answer(answer.to_json(), short=True)
     verdicts = verify_file(str(certificates))
-    print_verdicts(verdicts)
-    print(f"They are in {certificates}.\n")
+    print(f"\nfpa-lab verify {certificates}:")
+    print_verdicts(verdicts, short=True)
     return answer.realisable and all(verdict.accepted for verdict in verdicts)
 
 
