@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lab.cli import certificates, demo, keysets, results, sweeps, tasks, training
+from lab.cli import certificates, demo, keysets, prove, results, sweeps, tasks, training
 from lab.cli.errors import USER_ERRORS, describe, say, silence_stdout
 from lab.errors import InputError, nearest
 
@@ -75,6 +75,7 @@ app.command("figures")(results.figures)
 app.command("export")(results.export)
 app.command("check")(keysets.check)
 app.command("verify")(certificates.verify)
+app.command("prove")(prove.prove)
 app.command("task")(tasks.task)
 app.command("train")(training.train)
 
