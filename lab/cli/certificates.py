@@ -19,7 +19,7 @@ def verify(
 ) -> int:
     """Check a certificate independently, in exact arithmetic.
 
-    The checker uses integers and fractions only and shares no code with what made the certificate. Exit status 0
+    The checker uses integers and fractions only, and imports nothing of what made the certificate. Exit status 0
     when every claim in the file is proved, 1 when one is not.
 
     \b

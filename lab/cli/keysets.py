@@ -102,7 +102,7 @@ def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
     print_table(["head", "query", "notion", "possible", "content dimension"], rows, left=3)
     print(LEGEND)
     for (head, query, why), notions in reasons.items():
-        print(f"- {head}, {query} query, {' and '.join(notions)}: {why}")
+        print(f"- {head}, {query} query, {'; '.join(notions)}: {why}")
     for head, entry in document["heads"].items():
         if entry.get("realisable") and not short:
             print(f"{NAMES.get(head, head)}:")
