@@ -31,7 +31,7 @@ SHOWN = 8
 
 def check(
     spec: Annotated[
-        str | None, typer.Argument(metavar="[SPEC]", help="A specification: YAML, JSON or plain text; - is stdin.")
+        str | None, typer.Argument(metavar="SPEC", help="A specification: YAML, JSON or plain text; - is stdin.")
     ] = None,
     keys: Annotated[str | None, typer.Option(metavar="N", help="How many keys, or their names.")] = None,
     targets: Annotated[str | None, typer.Option(metavar='"1,3; 2"', help="The sets, instead of a SPEC.")] = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def prove(
     claims: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Names of claims.", show_default="all of them")
+        list[str] | None, typer.Argument(metavar="CLAIM", help="Names of claims.", show_default="all of them")
     ] = None,
     size: Annotated[
         str, typer.Option(metavar="SIZE", help="small, default, large, or a whole number: more and larger instances.")

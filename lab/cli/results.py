@@ -116,7 +116,7 @@ def scope_rates(frames: "Frames") -> dict[str, float]:
 
 
 def figures(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Figures; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Figures; all by default.")] = None,
     source: Annotated[
         str, typer.Option(metavar="FILE", help="`published`, a store, or a folder of CSVs.")
     ] = "published",
@@ -151,7 +151,7 @@ def figures(
 
 
 def export(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, such as target_sets.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiments, such as target_sets.")],
     store: StoreFile = DEFAULT_STORE,
     preset: Annotated[
         str | None, typer.Option(metavar="PRESET", help="Of a store that holds several.", show_default="run last")

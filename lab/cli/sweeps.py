@@ -19,7 +19,7 @@ EXECUTORS = ("local",)
 
 
 def sweep(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, such as target_sets.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiments, such as target_sets.")],
     preset: Annotated[str, typer.Option(metavar="PRESET", help="quick, or paper: what is published.")] = "quick",
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N-1.", show_default="the preset's")] = None,
     head: Annotated[list[str] | None, typer.Option(metavar="HEAD,...", help="Only these heads.")] = None,
@@ -124,7 +124,7 @@ def _print_plans(plans: "Sequence[Plan]", path: Path) -> None:
 
 
 def status(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Experiments; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments; all by default.")] = None,
     store: StoreFile = DEFAULT_STORE,
     tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Print the traceback of failed cells.")] = False,
     as_json: Json = False,
