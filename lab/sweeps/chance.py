@@ -7,11 +7,13 @@ import numpy as np
 
 from lab.sweeps.plan import TaskConfig
 
+# The test sequences of as many seeds, as many each, as the heads of a paper preset are read on.
+SEEDS = 32
 SEQUENCES = 64
 
 
 def chance_level(task: TaskConfig, length: int, sequences: int = SEQUENCES) -> dict[str, float]:
-    """Mean `tv`, `exact` and `excess_loss` over the queries of test sequences of seed 0, for any task that samples.
+    """Mean `tv`, `exact` and `excess_loss` over the queries of test sequences of 32 seeds, for any task that samples.
 
     With K keys seen and a target of S of them the weights are 1/K: tv = 1 - S/K, the loss above the optimum is
     log(K/S), and the keys above half the uniform weight 1/S are all keys or none, so only S = K is exact.
@@ -22,7 +24,7 @@ def chance_level(task: TaskConfig, length: int, sequences: int = SEQUENCES) -> d
 @lru_cache(maxsize=256)
 def _levels(name: str, options: str, length: int, sequences: int) -> dict[str, float]:
     task = TaskConfig(name=name, options=json.loads(options)).make()
-    batch = task.sample("test", [0], 0, sequences, length=length)
+    batch = task.sample("test", range(SEEDS), 0, sequences, length=length)
     seen = np.cumsum(batch.death > 0, axis=-1)
     scored = batch.queries > 0
     keys, targets, queries = seen[scored], batch.target_sizes()[scored], batch.queries[scored]

@@ -67,6 +67,7 @@ def summarise(
     n_2x, successes_2x, ...    the same at every factor of the training length, here 2
     tv_2x_median, ..._q25      quartiles over seeds of tv, exact and excess_loss
     chance_tv_2x, ...          the same metrics of a reader that weights all keys so far equally
+    below_chance_2x            the median loss is above that reader's, by more than one hundredth of it
     missing                    with a plan: how many seeds of the whole grid of rates are not in the frames
 
     `evaluated_on` is the label of the task whose test sequences are summarised, by default the task trained on. With a
@@ -106,6 +107,7 @@ def _statistics(measured: dict[float, pd.DataFrame], task: TaskConfig, confidenc
         if factor > 0 and len(rows):  # tasks of files have no factor and no length to sample at
             chance = chance_level(task, int(rows["length"].iloc[0]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
+            row[f"below_chance_{name}"] = bool(np.median(rows["excess_loss"]) > 1.01 * chance["excess_loss"])
     return row
 
 

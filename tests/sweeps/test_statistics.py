@@ -142,6 +142,20 @@ def test_a_summary_counts_and_measures_at_every_factor(store):
     assert row["chance_tv_1x"] == chance_level(plan.cells[0].task, 4)["tv"]
 
 
+def test_a_head_that_loses_to_the_uniform_reader_is_flagged(store):
+    """At 1x just above one hundredth over the chance loss, at 2x just below, at 8x far below."""
+    plan = make_plan()
+    chance = {f: chance_level(plan.cells[0].task, 4 * f)["excess_loss"] for f in (1, 2, 8)}
+    times = {1: 1.02, 2: 1.005, 8: 0.1}
+
+    def metrics(cell, seed, split, factor):
+        return {"excess_loss": times[factor] * chance[factor], "loss": 1.0}
+
+    run(plan, store, InlineExecutor(), run_unit=with_metrics(metrics))
+    row = summarise(load_frames(store), plan).iloc[0]
+    assert [row[f"below_chance_{f}x"] for f in (1, 2, 8)] == [True, False, False]
+
+
 def test_a_seed_that_is_no_number_is_not_left_out(store):
     def metrics(cell, seed, split, factor):
         return {"tv": np.nan if seed == 0 else 0.0, "loss": 1.0, "success": int(seed > 0)}
@@ -230,7 +244,7 @@ def test_evaluation_on_another_task(store):
 def test_chance_is_the_uniform_reader(name):
     """Against the dense definition: equal weights on the keys so far, total variation and keys above half uniform."""
     task = TaskConfig(name=name).make()
-    batch = task.sample("test", [0], 0, 3, length=6)
+    batch = task.sample("test", range(32), 0, 3, length=6)
     positions = np.arange(batch.seq_len)
     seen = (batch.death[..., None, :] > 0) & (positions <= positions[:, None])
     weights = seen / np.maximum(1, seen.sum(-1, keepdims=True))
