@@ -16,7 +16,6 @@ from proofs_check.bounds.cases import MAX_CELLS, cases, cells
 from proofs_check.bounds.frozen_ratio import Conflict, Step, TooLarge, frozen_ratio
 from proofs_check.bounds.lower import ONE_GATE, PER_SLOT, Head, Lower, number
 from proofs_check.certificates import Certificates
-from proofs_check.constructions import simple_upper
 from proofs_check.constructions.decided import events, queries
 from proofs_check.constructions.linear_head import LinearHead
 from proofs_check.constructions.upper import Uppers, construction
@@ -68,6 +67,9 @@ class Free:
         self.spec, self.certificates, self.dim_search = spec, certificates, dim_search
         self.cases = cases(spec)
         self.uppers = Uppers(self.cases, RATIO)
+        self.shattering = lower.Shattering(self.cases)
+        self.separated: dict[Head, tuple[int, list[Lower]]] = {}
+        self.windows: dict[str, list[Lower]] = {}
 
     def names(self, keys: Iterable[int]) -> list[str]:
         """Keys by name."""
@@ -75,8 +77,7 @@ class Free:
 
     def entry(self, head: Head, notion: str) -> Entry:
         """The best bounds for a kind of heads and a notion, with their certificates."""
-        heads = [found for found in self.uppers.heads(head, notion) if found.reads(self.cases, notion, RATIO)]
-        upper = simple_upper.least(heads)
+        upper = self.uppers.least(head, notion)
         goal = self.cases.keys if upper is None else upper.dimension
         best: Lower | None = None
         exact: bool | None = None
@@ -100,9 +101,29 @@ class Free:
         """Bounds that hold for the notion, quick ones first."""
         if notion == "uniform":
             yield from lower.uniform(self.cases, self.names, head)
-        yield from lower.separation(self.cases, self.names, head, goal)
+        yield from self.separation(head, goal)
         if notion != "separation":
-            yield from lower.window(self.cases, self.names, head, goal, RATIO)
+            yield from self.window(head.name)
+
+    def separation(self, head: Head, goal: int) -> Iterator[Lower]:
+        """Bounds for separation, kept until a higher goal asks for more."""
+        known, found = self.separated.get(head, (-1, []))
+        if goal > known and all(bound.dimension < goal for bound in found):
+            found = []
+            for bound in lower.separation(self.cases, self.names, head, goal, self.shattering):
+                found.append(bound)
+                if bound.dimension >= goal:
+                    break
+            self.separated[head] = goal, found
+        yield from found
+
+    def window(self, name: str) -> Iterator[Lower]:
+        """Bounds for windows. Those of FoX hold for gates per slot, so its least dimension is their goal."""
+        if name not in self.windows:
+            upper = self.uppers.least(Head(name), "window")
+            goal = self.cases.keys if upper is None else upper.dimension
+            self.windows[name] = list(lower.window(self.cases, self.names, Head(name), goal, RATIO))
+        yield from self.windows[name]
 
     def search(self, head: Head, notion: str, least: int, upper: LinearHead | None) -> LinearHead | None:
         """A head of less dimension than `upper` found by training; None if there is none or none was found."""
@@ -127,7 +148,7 @@ class Free:
         return self._number(self.certificates.add(bound.kind, bound.claim, bound.assumed, bound.witness))
 
     def _upper(self, head: LinearHead) -> int:
-        proof = construction(head, self.cases, RATIO)
+        proof = construction(head, self.uppers.measure(head), RATIO)
         return self._number(self.certificates.add("construction", "construction", *proof))
 
     def _number(self, record: Entry) -> int:

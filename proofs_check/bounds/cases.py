@@ -57,15 +57,22 @@ class Cases:
         if self.block is None:
             return self.row[queries]
         first, last = self.between(x, y)
+        if last - first < 63:
+            return self.alive[queries, first:last] @ (1 << np.arange(last - first))
         kept = np.ascontiguousarray(np.packbits(self.alive[queries, first:last], axis=1))
-        if not kept.size:
-            return np.zeros(len(queries), np.int64)
         return np.unique(kept, axis=0, return_inverse=True)[1].reshape(-1)
 
     def drops(self, x: int, y: int) -> Ints:
         """Per query of a family how many drops stand between keys x < y."""
         first, last = self.between(x, y)
-        return (~self.alive[:, first:last]).sum(1)
+        return self.unread[:, last] - self.unread[:, first]
+
+    @cached_property
+    def unread(self) -> Ints:
+        """unread[q, k]: how many of the first k keys query q does not read."""
+        counts = np.zeros((self.queries, self.keys + 1), np.int64)
+        np.cumsum(~self.alive, axis=1, out=counts[:, 1:])
+        return counts
 
     def drops_after(self) -> Ints:
         """Per query and key of a family how many drops stand after the key: those of its own and later blocks."""

@@ -26,7 +26,7 @@ import numpy as np
 from proofs_check.bounds.cases import Cases, Ints
 
 BUDGET = 20_000  # intersections, or steps
-CELLS = 20_000_000  # entries looked at
+CELLS = 3_000_000  # entries looked at
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ def _improve(longest: dict, mask: int, step: tuple[int, int, int], below: int) -
 
 def _steps(mask: int, alive: list[int], dead: list[int]) -> list[tuple[int, int, int]]:
     """(set below, query, key lost) of every smaller intersection, the largest last."""
-    found: dict[int, tuple[int, int, int]] = {}
+    found: dict[int, tuple[int, int]] = {}
     for at, (kept, gone) in enumerate(zip(alive, dead)):
-        below, lost = mask & kept, mask & gone
-        if below and lost and below not in found:
-            found[below] = (below, at, (lost & -lost).bit_length() - 1)
-    return sorted(found.values(), key=lambda step: step[0].bit_count())
+        below = mask & kept
+        if below != mask and below and below not in found and (lost := mask & gone):
+            found[below] = at, (lost & -lost).bit_length() - 1
+    return sorted(((below, *step) for below, step in found.items()), key=lambda step: step[0].bit_count())
 
 
 def _chain(best, alive, dead, longest, queries: Ints, keys: Ints, biases: bool) -> Chain:

@@ -24,7 +24,8 @@ import numpy as np
 
 from proofs_check.bounds.cases import Bools, Cases, Ints
 
-BUDGET = 30_000_000  # entries of rows looked at
+BUDGET = 10_000_000  # entries of rows looked at, STEP more for each look
+STEP = 500
 MAX_OPTIONS = 3_000  # pairs with tokens and values that are tried, near keys first
 NEIGHBOURS = 20  # up to this many keys all pairs are tried, beyond it neighbours only
 
@@ -97,7 +98,7 @@ class _Search:
         for at, option in enumerate(options):
             if self.budget < 0 or self.best.dimension >= self.goal or 2 ** (len(chosen) + 1) > len(rows):
                 return
-            self.budget -= len(rows)
+            self.budget -= len(rows) + STEP
             fits = option.fits[rows]
             part = rows[fits]
             longer = trace[fits] * 2 + option.second[part]

@@ -34,7 +34,9 @@ from typing import Literal
 
 from proofs_check.keysets import Family, Histories, KeySetSpec
 
-MAX_DEMANDS = 100_000  # pairs of a read key and another one, summed over the queries, up to which `solve` is tried
+MAX_DEMANDS = 40_000  # pairs of a read key and another one, summed over the queries, up to which `solve` is tried
+
+MAX_TREE = 300  # keys of a family whose logits, as large as 2^keys, are written out
 
 Head = Literal["softmax", "fox"]
 Notion = Literal["separation", "window"]
@@ -83,6 +85,8 @@ def frozen_ratio(spec: KeySetSpec, head: Head, notion: Notion, ratio: Fraction) 
         return _history_window(spec)
     if isinstance(spec, Family) and head == "softmax":
         return _chain(spec)
+    if isinstance(spec, Family) and spec.dips == "after-each-key" and len(spec.keys) <= MAX_TREE:
+        return _tree(spec)
     return solve(spec, head, notion, ratio)
 
 
@@ -148,6 +152,22 @@ def _chain(family: Family) -> Conflict | Logits:
     value = {number: -at for at, number in enumerate(levels)}
     window = max(max(value[count[k]] for k in kept) - min(value[count[k]] for k in kept) for kept in sets)
     return Logits((tuple(value[number] for number in count),), window, 1 if min(count) < len(sets) else None)
+
+
+def _tree(family: Family) -> Logits:
+    """FoX, separation, dips after each key: a key lies above those dropped before it, and below those read."""
+    n = len(family.keys)
+    values, window, gaps = [], 0, []
+    for target in family.targets:
+        kept, own, height = set(target), [], 0
+        for key in range(n):
+            own.append(height)
+            height += -(2 ** (n - key)) if key in kept else 2 ** (n - key)
+        values.append(tuple(own))
+        read = [own[key] for key in target]
+        window = max(window, max(read) - min(read))
+        gaps += [min(read) - max(own[key] for key in range(n) if key not in kept)] if len(kept) < n else []
+    return Logits(tuple(values), window, min(gaps, default=None))
 
 
 def _history_window(spec: Histories) -> Conflict | Logits:

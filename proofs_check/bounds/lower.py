@@ -55,12 +55,29 @@ def _queries(found: Sequence[int]) -> list[int]:
     return [query + 1 for query in found]
 
 
-def separation(cases: Cases, names: Names, head: Head, goal: int) -> Iterator[Lower]:
+class Shattering:
+    """Shattered sets, searched for once: a search that met no goal, or a goal as high, is not repeated."""
+
+    def __init__(self, cases: Cases):
+        self.cases = cases
+        self.found: dict[tuple[str, str, str], tuple[int, softmax_shatter.Shattered]] = {}
+
+    def __call__(self, head: Head, traces: softmax_shatter.Traces, goal: int) -> softmax_shatter.Shattered:
+        """The largest set found, of `goal` keys if there is one."""
+        gates = head.gates if head.name == "fox" else ""
+        known, found = self.found.get((head.name, gates, traces), (-1, None))
+        if found is None or known <= len(found.keys) < goal:
+            counted = gates == ONE_GATE
+            found = softmax_shatter.shattered(self.cases, traces, head=head.name, counted=counted, goal=goal)
+            self.found[head.name, gates, traces] = goal, found
+        return found
+
+
+def separation(cases: Cases, names: Names, head: Head, goal: int, shattering: Shattering) -> Iterator[Lower]:
     """Shattered keys, shattered by halves, and a small norm of the signs."""
-    for traces, offset in (("all", 1), ("half", 1 + head.biases)):
-        found = softmax_shatter.shattered(
-            cases, traces, head=head.name, counted=head.gates == ONE_GATE, goal=goal + offset
-        )
+    kinds: tuple[tuple[softmax_shatter.Traces, int], ...] = (("all", 1), ("half", 1 + head.biases))
+    for traces, offset in kinds:
+        found = shattering(head, traces, goal + offset)
         size = found.dimension(head.biases)
         witness = {"keys": names(found.keys), "queries": _queries(found.queries), "traces": traces, "dimension": size}
         text = f"{len(found.keys)} keys are shattered{' by halves' * (traces == 'half')}"

@@ -35,9 +35,11 @@ import numpy as np
 
 from proofs_check.bounds.cases import Cases, Ints
 
-BUDGET = 100_000_000  # entries of rows looked at
+BUDGET = 50_000_000  # entries of rows looked at, STEP more for each look
+STEP = 500
 LARGE_BUDGET = 400_000_000  # the same up to EXACT_KEYS keys
 EXACT_KEYS = 20
+ALL = slice(None)
 
 Traces = Literal["all", "half"]
 
@@ -65,71 +67,87 @@ def shattered(
     """
     budget = LARGE_BUDGET if cases.keys <= EXACT_KEYS else BUDGET
     limit = cases.keys if goal is None else min(goal, cases.keys)
-    best = Shattered((), (), traces, True)
-    if counted and head == "fox" and cases.block is not None:
-        parts = [(np.arange(cases.queries), np.arange(cases.keys))]
-    else:
-        counted, parts = False, list(cases.frozen(head))
-    for queries, keys in parts:
-        search = _Search(cases, traces, counted, limit, budget)
-        search.best = best.keys, best.queries
-        search.extend((), queries, np.zeros(len(queries), np.int64), keys.tolist())
-        exact = best.exact and not search.cut
-        best = Shattered(*search.best, traces, exact or len(search.best[0]) >= limit)
-        budget = search.budget
-        if len(best.keys) >= limit:
+    best: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    exact = True
+    counted = counted and head == "fox" and cases.block is not None
+    for queries, keys in [(ALL, ALL)] if counted else cases.frozen(head):
+        search = _Search(cases, traces == "half", counted, limit, best, budget)
+        rows = np.arange(cases.queries)[queries]
+        search.extend((), rows, np.zeros(len(rows), np.int64), np.arange(cases.keys)[keys].tolist())
+        best, budget, exact = search.best, search.budget, exact and search.budget >= 0
+        if len(best[0]) >= limit:
             break
-    return best
+    return Shattered(*best, traces, exact or len(best[0]) >= limit)
 
 
 class _Search:
-    """Depth first; `best` is the largest set so far with its queries, `cut` whether the budget ran out."""
+    """Depth first; `best` is the largest set so far with its queries.
 
-    def __init__(self, cases: Cases, traces: Traces, counted: bool, limit: int, budget: int):
-        self.cases, self.counted, self.limit, self.budget = cases, counted, limit, budget
-        self.half = traces == "half"
-        self.best: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-        self.cut = False
+    A set that is to grow to t keys needs not one query per trace but as many as there are traces of the t keys that
+    extend it: what cannot be bettered is cut early by counting.
+    """
 
-    def extend(self, chosen: tuple[int, ...], queries: Ints, trace: Ints, candidates: Sequence[int]) -> None:
+    def __init__(self, cases: Cases, half: bool, counted: bool, limit: int, best, budget: int):
+        self.cases, self.half, self.counted, self.limit = cases, half, counted, limit
+        self.best, self.budget = best, budget
+        self.reads = np.ascontiguousarray(cases.alive.T)
+
+    def extend(self, chosen: tuple[int, ...], queries: Ints, trace: Ints, candidates: list[int]) -> None:
         """Tries the candidates, in order, after the chosen keys, whose traces these queries have."""
-        fits = [(key, part) for key in candidates for part in self.with_key(chosen, queries, trace, key)]
-        for at, (key, (part, longer)) in enumerate(fits):
-            if len({k for k, _ in fits[at:]}) + len(chosen) <= len(self.best[0]) or self.done():
+        size = len(chosen) + 1
+        if not candidates or self.done():
+            return
+        parts = (
+            list(self.by_drops(chosen, queries, trace, candidates))
+            if self.counted and chosen
+            else [(key, queries, trace) for key in self.together(size, queries, trace, candidates)]
+        )
+        for at, (key, rows, before) in enumerate(parts):
+            left = sorted({k for k, _, _ in parts[at:]})
+            if len(chosen) + len(left) <= len(self.best[0]) or self.done():
                 return
-            keys = (*chosen, key)
-            if len(keys) > len(self.best[0]):
-                self.best = keys, self.queries(part, longer, len(keys))
-            self.extend(keys, part, longer, sorted({k for k, _ in fits[at + 1 :]} - {key}))
+            here = self.cases.present[rows, key]
+            rows, longer = rows[here], before[here] * 2 + self.cases.alive[rows[here], key]
+            if not self.good(np.bincount(longer, minlength=2**size), size):
+                continue  # good enough when it was listed, and bettered since
+            if size > len(self.best[0]):
+                self.best = (*chosen, key), self.queries(rows, longer, size)
+            self.extend((*chosen, key), rows, longer, [k for k in left if k > key])
 
     def done(self) -> bool:
-        self.cut = self.cut or self.budget < 0
-        return self.cut or len(self.best[0]) >= self.limit
+        return self.budget < 0 or len(self.best[0]) >= self.limit
 
-    def with_key(self, chosen, queries, trace, key):
-        """The queries, in each way that they have the same tokens up to the key, if all their traces are there."""
+    def together(self, size: int, queries: Ints, trace: Ints, candidates: list[int]) -> list[int]:
+        """The candidates with which all traces are there."""
+        self.budget -= (len(queries) + 2**size) * len(candidates) + STEP
+        offset = np.arange(0, len(candidates) * 2**size, 2**size)[:, None]
+        cell = self.reads[candidates][:, queries] + (trace * 2 + offset)
+        if self.cases.block is None:
+            cell = cell[self.cases.present.T[candidates][:, queries]]
+        counts = np.bincount(cell.ravel(), minlength=len(candidates) * 2**size).reshape(len(candidates), -1)
+        good = self.good(counts, size)
+        return [key for key, yes in zip(candidates, good) if yes]
+
+    def by_drops(self, chosen: tuple[int, ...], queries: Ints, trace: Ints, candidates: list[int]):
+        """The same for the queries with each number of drops since the last key."""
         size = len(chosen) + 1
-        if 2**size - 2 > len(queries) << self.half or self.done():
-            return
-        self.budget -= len(queries)
-        here = self.cases.present[queries, key]
-        if not here.all():
-            queries, trace = queries[here], trace[here]
-        longer = trace * 2 + self.cases.alive[queries, key]
-        if not (self.counted and chosen):
-            if self.complete(longer, size):
-                yield queries, longer
-            return
-        drops = self.cases.drops(chosen[-1], key)[queries]
-        for count in np.unique(drops):
-            if self.complete(longer[drops == count], size):
-                yield queries[drops == count], longer[drops == count]
+        for key in candidates:
+            drops = self.cases.drops(chosen[-1], key)[queries]
+            most = int(drops.max()) + 1
+            self.budget -= len(queries) + most * 2**size + STEP
+            cell = drops * 2**size + trace * 2 + self.cases.alive[queries, key]
+            counts = np.bincount(cell, minlength=most * 2**size).reshape(most, -1)
+            for count in np.flatnonzero(self.good(counts, size)):
+                same = drops == count
+                yield key, queries[same], trace[same]
 
-    def complete(self, trace: Ints, size: int) -> bool:
-        seen = np.zeros(2**size, bool)
-        seen[trace] = True
-        inner = seen[1:-1]
-        return bool((inner | inner[::-1] if self.half else inner).all())
+    def good(self, counts: Ints, size: int):
+        """Whether there are as many queries for each trace as a set better than the best one needs."""
+        need = 2 ** (max(size, len(self.best[0]) + 1) - size)
+        if self.half:
+            counts = counts + counts[..., ::-1]
+            return (counts[..., 1:-1] >= need).all(-1) & (counts[..., 0] >= need - 1)
+        return (counts[..., 1:-1] >= need).all(-1) & (counts[..., 0] >= need - 1) & (counts[..., -1] >= need - 1)
 
     def queries(self, queries: Ints, trace: Ints, size: int) -> tuple[int, ...]:
         """One query for each trace, or for one trace of each two complements."""

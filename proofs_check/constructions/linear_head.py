@@ -8,6 +8,7 @@ Drops and their places are those of `bounds.cases`; *keep* has no gate (a gate o
 head without gates is a softmax head, or a FoX head whose gates do not tell drop from keep.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,47 +37,58 @@ class LinearHead:
         """Content dimension."""
         return len(self.keys[0])
 
-    def logits(self, cases: Cases) -> np.ndarray:
-        """The logit of every key at every query, an exact array."""
-        queries, keys = _exact(self.queries), _exact(self.keys)
-        found = (
-            queries.reshape(cases.queries, -1) @ keys.reshape(cases.keys, -1).T
-            if self.dimension
-            else np.zeros((cases.queries, cases.keys), object)
-        )
-        found = found.astype(object) + _exact(self.biases).astype(object)
-        return found - gates_after(cases, self.gates) if self.gates else found
+    def logits(self, cases: Cases) -> tuple[np.ndarray, int]:
+        """The logit of every key at every query, exactly: whole numbers and what to divide them by."""
+        (queries, over_q), (keys, over_k), (biases, over_b) = map(_whole, (self.queries, self.keys, self.biases))
+        after, over_g = _whole(self.gates or [0] * cases.keys)
+        unit = math.lcm(over_q * over_k, over_b, over_g)
+        found = np.zeros((cases.queries, cases.keys), object)
+        if self.dimension:
+            found += (queries @ keys.T).astype(object) * (unit // (over_q * over_k))
+        found += biases.astype(object) * (unit // over_b)
+        if any(self.gates):
+            found -= gates_after(cases, after).astype(object) * (unit // over_g)
+        return found if _bits(found) > 62 else found.astype(np.int64), unit
 
-    def measure(self, cases: Cases) -> tuple[Number, Number | None]:
+    def measure(self, cases: Cases) -> tuple[Fraction, Fraction | None]:
         """The greatest window and the least gap; no gap if all present keys are always read."""
-        window: Number = 0
-        gap: Number | None = None
-        for row, alive, dead in zip(self.logits(cases), cases.alive, cases.dead):
+        logits, unit = self.logits(cases)
+        window, gap = 0, None
+        for row, alive, dead in zip(logits, cases.alive, cases.dead):
             read, rest = row[alive], row[dead]
-            window = max(window, max(read) - min(read))
+            least = min(read)
+            window = max(window, int(max(read) - least))
             if len(rest):
-                gap = min(read) - max(rest) if gap is None else min(gap, min(read) - max(rest))
-        return window, gap
-
-    def reads(self, cases: Cases, notion: str, ratio: Fraction) -> bool:
-        """Whether the head realises all queries in the sense of the notion."""
-        window, gap = self.measure(cases)
-        allowed = {"separation": None, "uniform": 0, "window": ratio * (gap or 0)}[notion]
-        return (gap is None or gap > 0) and (allowed is None or window <= allowed)
+                here = int(least - max(rest))
+                gap = here if gap is None else min(gap, here)
+        return Fraction(window, unit), None if gap is None else Fraction(gap, unit)
 
 
-def _exact(values: Any) -> np.ndarray:
-    """Whole numbers as int64 where no product can overflow, else as objects."""
+def reads(measured: tuple[Fraction, Fraction | None], notion: str, ratio: Fraction) -> bool:
+    """Whether a window and a gap are those of a notion."""
+    window, gap = measured
+    allowed = {"separation": window, "uniform": 0, "window": ratio * (gap or 0)}[notion]
+    return (gap is None or gap > 0) and window <= allowed
+
+
+def _whole(values: Any) -> tuple[np.ndarray, int]:
+    """Whole numbers, int64 where no product of two vectors of them can overflow, and what to divide them by."""
     array = np.array(values, object)
-    small = all(type(x) is int and -(2**20) < x < 2**20 for x in array.flat)
-    return array.astype(np.int64) if small else array
+    unit = math.lcm(*{x.denominator for x in array.flat})
+    scaled = array * unit if unit > 1 else array
+    scaled = np.array([int(x) for x in scaled.flat], object).reshape(array.shape)
+    return scaled.astype(np.int64) if _bits(scaled) <= 20 else scaled, unit
 
 
-def gates_after(cases: Cases, gates: Sequence[Number]) -> np.ndarray:
+def _bits(array: np.ndarray) -> int:
+    return max((int(x).bit_length() for x in array.flat), default=0)
+
+
+def gates_after(cases: Cases, gates: np.ndarray) -> np.ndarray:
     """Per query and key of a family the sum of the gates of the drops after the key."""
     assert cases.block is not None
-    counted = (~cases.alive & (cases.block < cases.slots)).astype(object) * np.array(gates, object)
-    suffix = np.zeros((cases.queries, cases.keys + 1), object)
+    counted = (~cases.alive & (cases.block < cases.slots)) * gates
+    suffix = np.zeros((cases.queries, cases.keys + 1), gates.dtype)
     suffix[:, :-1] = counted[:, ::-1].cumsum(1)[:, ::-1]
     return suffix[:, np.searchsorted(cases.block, cases.block)]
 

@@ -17,8 +17,6 @@ key j have the content H_ij - H_mj, i < m, and the bias H_mj; the i-th query is 
 Without biases d = number of targets.
 """
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
@@ -143,14 +141,3 @@ def _shift(cases: Cases, logits: Ints, group) -> Ints:
     lowest = np.where(cases.alive & group, logits, FREE).min(1)
     highest = np.where(cases.dead & group, logits, -FREE).max(1)
     return np.where(lowest < FREE, -lowest, np.where(highest > -FREE, -highest - 1, 0))
-
-
-def uppers(cases: Cases, notion: str, *, head: str = "softmax") -> Iterator[LinearHead]:
-    """All heads of this file for a notion; separation may use those of uniform."""
-    found = [targets(cases), groups(cases, "separation" if notion == "separation" else "uniform", head=head)]
-    yield from (head for head in found if head is not None)
-
-
-def least(heads: Sequence[LinearHead]) -> LinearHead | None:
-    """The head of the least dimension, the first of several."""
-    return min(heads, key=lambda head: head.dimension, default=None)

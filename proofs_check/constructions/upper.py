@@ -12,7 +12,7 @@ from typing import Any
 from proofs_check.bounds.cases import Cases
 from proofs_check.bounds.lower import ONE_GATE, PER_SLOT, Head, number
 from proofs_check.constructions import chains, fox_table, simple_upper, sparse_sets
-from proofs_check.constructions.linear_head import LinearHead, without_biases
+from proofs_check.constructions.linear_head import LinearHead, reads, without_biases
 
 
 class Uppers:
@@ -20,6 +20,18 @@ class Uppers:
 
     def __init__(self, cases: Cases, ratio: Fraction):
         self.cases, self.ratio = cases, ratio
+        self.measured: dict[int, tuple[LinearHead, tuple[Fraction, Fraction | None]]] = {}
+
+    def least(self, head: Head, notion: str) -> LinearHead | None:
+        """The head of the least dimension that realises all queries, the first of several."""
+        heads = sorted(self.heads(head, notion), key=lambda found: found.dimension)
+        return next((found for found in heads if reads(self.measure(found), notion, self.ratio)), None)
+
+    def measure(self, head: LinearHead) -> tuple[Fraction, Fraction | None]:
+        """Window and gap of a head, measured once."""
+        if id(head) not in self.measured:
+            self.measured[id(head)] = head, head.measure(self.cases)
+        return self.measured[id(head)][1]
 
     def heads(self, head: Head, notion: str) -> list[LinearHead]:
         """The heads of a kind that are meant for a notion."""
@@ -52,14 +64,24 @@ class Uppers:
         """FoX with gates at work."""
         if self.cases.block is None:
             return []
-        found = _some(simple_upper.groups(self.cases, "uniform", head="fox"))
+        found = [*self.fox_uniform]
         if notion == "window":
             found += _some(fox_table.window_one_gate(self.cases, self.ratio))
             found += _some(fox_table.window_per_slot(self.cases, self.ratio)) if gates == PER_SLOT else []
         if notion == "separation":
-            found += _some(simple_upper.groups(self.cases, "separation", head="fox"))
+            found += self.fox_separation
             found += _some(fox_table.separation_per_slot(self.cases)) if gates == PER_SLOT else []
         return found
+
+    @cached_property
+    def fox_uniform(self) -> list[LinearHead]:
+        """FoX, one gate, uniform."""
+        return _some(simple_upper.groups(self.cases, "uniform", head="fox"))
+
+    @cached_property
+    def fox_separation(self) -> list[LinearHead]:
+        """FoX, one gate, separation."""
+        return _some(simple_upper.groups(self.cases, "separation", head="fox"))
 
 
 def _some(*heads: LinearHead | None) -> list[LinearHead]:
@@ -70,10 +92,13 @@ def _least(heads: Iterable[LinearHead], cases: Cases) -> int:
     return min((head.dimension for head in heads), default=cases.keys)
 
 
-def construction(head: LinearHead, cases: Cases, ratio: Fraction) -> tuple[dict[str, Any], dict[str, Any]]:
+Measured = tuple[Fraction, Fraction | None]
+
+
+def construction(head: LinearHead, measured: Measured, ratio: Fraction) -> tuple[dict[str, Any], dict[str, Any]]:
     """Assumptions and witness of the certificate of a head, for the strongest notion that it serves."""
-    window, gap = head.measure(cases)
-    notion = "uniform" if window == 0 else "window" if gap is not None and window <= ratio * gap else "separation"
+    window, gap = measured
+    notion = next(notion for notion in ("uniform", "window", "separation") if reads(measured, notion, ratio))
     gates = ONE_GATE if len(set(head.gates)) <= 1 else PER_SLOT
     kind = Head("fox" if any(head.gates) else "softmax", gates, any(head.biases))
     if kind.name == "fox":
