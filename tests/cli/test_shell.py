@@ -46,7 +46,7 @@ def test_help_answers_in_under_half_a_second():
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
     for arguments in ((), *((command,) for command in COMMANDS)):
-        assert min(seconds(*arguments) for _ in range(2)) < 0.5, arguments
+        assert any(seconds(*arguments) < 0.5 for _ in range(3)), arguments
 
 
 def modules_after(code: str) -> set[str]:
