@@ -29,6 +29,7 @@ def results(
     preset: Annotated[
         str | None, typer.Option(metavar="PRESET", help="Of a store that holds several.", show_default="run last")
     ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Each head at the dimension of least validation loss.")] = False,
 ) -> int:
     """Show what was measured, with n, interval and chance.
 
@@ -37,7 +38,7 @@ def results(
 
     \b
     Examples:
-      fpa-lab results target_sets --source published
+      fpa-lab results target_sets --source published --best
       fpa-lab results target_sets --format csv > summary.csv
     """
     if format not in FORMATS:
@@ -49,7 +50,7 @@ def results(
     if frames.cells.empty:
         raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
     missing = missing_cells(path, name, frames)
-    summary = summarise(frames)
+    summary = best_dimensions(summarise(frames)) if best else summarise(frames)
     if format == "csv":
         print(summary.drop(columns="config").to_csv(index=False, lineterminator="\n"), end="")
     elif format == "json":
@@ -61,6 +62,12 @@ def results(
     if len(missing) > 5:
         say(f"incomplete: and {len(missing) - 5} more cells; see fpa-lab status")
     return int(bool(missing))
+
+
+def best_dimensions(summary: "pd.DataFrame") -> "pd.DataFrame":
+    """Of every head in every task, the row with the least median validation loss; the least dimension at equal ones."""
+    by_loss = summary.sort_values(["validation_loss", "dim"], kind="stable")
+    return by_loss.drop_duplicates(["task", "head", "variant"]).sort_values(["task", "head", "variant"])
 
 
 def published_folder() -> Path:

@@ -12,10 +12,12 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import experiments
 from lab.cli import run, sweeps
+from lab.cli.results import best_dimensions
 from lab.sweeps import InlineExecutor, Store
 
 HERE = Path(__file__).parent
@@ -95,6 +97,15 @@ def test_results_show_successes_interval_and_chance(fpa_lab, store):
     text = fpa_lab("results", "tiny", "--source", store, "--format", "csv").out
     parsed = list(csv.DictReader(io.StringIO(text)))
     assert [row["head"] for row in parsed] == ["fpa-walk-tied", "softmax-none"]
+
+
+def test_best_keeps_one_dimension_of_every_head():
+    rows = [
+        {"task": "a", "head": head, "variant": "", "dim": dim, "validation_loss": loss}
+        for head, dim, loss in [("fox", 1, 0.5), ("fox", 4, 0.3), ("fox", 2, 0.3), ("fpa", 1, 0.1), ("none", 8, None)]
+    ]
+    kept = best_dimensions(pd.DataFrame(rows))
+    assert list(zip(kept["head"], kept["dim"])) == [("fox", 2), ("fpa", 1), ("none", 8)]
 
 
 def test_incomplete_results_are_shown_with_status_1(fpa_lab, store):
