@@ -76,4 +76,6 @@ def _print(outcomes: "list[Outcome]") -> None:
     for outcome in outcomes:
         if not outcome.holds:
             print(f"{outcome.claim}: fails for {outcome.counterexample}")
+        for note in outcome.notes:
+            print(f"{outcome.claim}: {note}")
     print(f"{sum(outcome.holds for outcome in outcomes)} of {len(outcomes)} claims hold")

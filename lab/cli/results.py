@@ -87,7 +87,7 @@ def missing_cells(path: Path, name: str, frames: "Frames") -> list[str]:
 
 def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     """The table people read: success and its interval, TV, exact-set rates at 1x and far beyond, chance."""
-    factors = [factor for factor in _factors(summary) if factor in (1.0, 8.0)] or _factors(summary)[:1]
+    factors = shown_factors(_factors(summary))
     variants = summary["variant"].str.len().gt(0).any()
     files = scope_rates(frames)
     header = ["task", "head", *(["variant"] if variants else []), "dim", "rate", "seeds", "successes", "95% interval"]
@@ -101,6 +101,12 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
     if files:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
+
+
+def shown_factors(measured: Sequence[float]) -> list[float]:
+    """The training length and 8 times that, or the longest that was measured; what there is, without those."""
+    far = 8.0 if 8.0 in measured else max(measured, default=1.0)
+    return [factor for factor in dict.fromkeys((1.0, far)) if factor in measured] or list(measured[:1])
 
 
 def _factors(summary: "pd.DataFrame") -> list[float]:

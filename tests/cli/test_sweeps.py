@@ -17,7 +17,7 @@ import pytest
 
 import experiments
 from lab.cli import run, sweeps
-from lab.cli.results import best_dimensions
+from lab.cli.results import best_dimensions, shown_factors
 from lab.sweeps import InlineExecutor, Store
 
 HERE = Path(__file__).parent
@@ -106,6 +106,14 @@ def test_best_keeps_one_dimension_of_every_head():
     ]
     kept = best_dimensions(pd.DataFrame(rows))
     assert list(zip(kept["head"], kept["dim"])) == [("fox", 2), ("fpa", 1), ("none", 8)]
+
+
+@pytest.mark.parametrize(
+    ("measured", "shown"),
+    [([1.0, 2.0, 8.0, 16.0], [1.0, 8.0]), ([1.0, 128.0], [1.0, 128.0]), ([1.0], [1.0]), ([2.0, 4.0], [4.0]), ([], [])],
+)
+def test_lengths_that_the_table_shows(measured, shown):
+    assert shown_factors(measured) == shown
 
 
 def test_incomplete_results_are_shown_with_status_1(fpa_lab, store):
