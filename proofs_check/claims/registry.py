@@ -19,6 +19,11 @@ from lab.errors import InputError, nearest
 Instance = tuple[bool, object]
 """Whether the claim holds for an instance, and the instance: `str` of it is what a counterexample is called."""
 
+
+class Note(str):
+    """An instance that holds and whose text is worth telling: something measured."""
+
+
 Check = Callable[[int], Iterator[Instance]]
 Arithmetic = Literal["exact", "float", "exact, weights in float"]
 
@@ -47,6 +52,7 @@ class Outcome:
     holds: bool
     counterexample: str | None
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 CLAIMS: dict[str, Claim] = {}
@@ -73,11 +79,13 @@ def run(name: str, size: int, watch: Callable[[int], None] = lambda instances: N
         raise InputError(f"claim: unknown name {name}{nearest(name, CLAIMS)}")
     found = CLAIMS[name]
     start = time.perf_counter()
-    instances, counterexample = 0, None
+    instances, counterexample, notes = 0, None, list[str]()
     try:
         for holds, instance in found.check(size):
             instances += 1
             watch(instances)
+            if isinstance(instance, Note):
+                notes.append(str(instance))
             if not holds:
                 counterexample = str(instance)
                 break
@@ -86,4 +94,5 @@ def run(name: str, size: int, watch: Callable[[int], None] = lambda instances: N
     except Exception as error:  # nonsense in a construction shows as an error as often as as a wrong value
         counterexample = f"after {instances} instances: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     seconds = time.perf_counter() - start
-    return Outcome(name, found.checked, found.arithmetic, instances, counterexample is None, counterexample, seconds)
+    holds = counterexample is None
+    return Outcome(name, found.checked, found.arithmetic, instances, holds, counterexample, seconds, tuple(notes))

@@ -71,13 +71,13 @@ def breaking_length(rounded: Callable[[np.ndarray], np.ndarray], ratio: Fraction
     for n in range(2, longest + 1):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             steps = np.arange(n, dtype=np.float64)
-            keys, queries = rounded(base**-steps), rounded(-(base**steps))
+            keys, queries = rounded(base**-steps), rounded(-(base ** steps[:-1]))  # the last key never leaves
             logits = rounded(queries[:, None] * keys)
-            alive = steps[:, None] < steps
-            read = np.where(alive, logits, np.nan)[:-1]
-            rest = np.where(alive, np.nan, logits)[:-1]
+            alive = steps[:-1, None] < steps
+            read, rest = np.where(alive, logits, np.nan), np.where(alive, np.nan, logits)
             low, high = np.nanmin(read, axis=1), np.nanmax(read, axis=1)
-            good = (high - low <= float(ratio) * (low - np.nanmax(rest, axis=1)) * (1 + 2**-6)) & np.isfinite(low)
-        if not good.all() or not np.isfinite(queries).all() or not keys.all():
+            gap = low - np.nanmax(rest, axis=1)
+            good = (gap > 0) & (high - low <= float(ratio) * gap * (1 + 2**-6))
+        if not good.all():
             return n
     return None
