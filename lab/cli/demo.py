@@ -10,7 +10,7 @@ from lab.cli.certificates import print_verdicts
 from lab.cli.console import working
 from lab.cli.keysets import print_answer
 from lab.cli.results import print_summary
-from lab.cli.sweeps import compute, plan_of
+from lab.cli.sweeps import compute
 
 KEYS = 5
 FORMATS = ("png", "pdf")
@@ -42,10 +42,11 @@ def demo(
 
 
 def _sweep(path: Path, workers: int | None) -> bool:
+    from experiments import demo as experiment
     from lab.sweeps import Store
 
     with Store(path) as store:
-        report = compute(plan_of("demo", "quick"), store, workers, "cpu")
+        report = compute(experiment.plan(), store, workers, "cpu")
     return not (report.failed or report.remaining)
 
 

@@ -98,7 +98,8 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     print("Medians over seeds. A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x.")
     if any(below_chance(row, factors) for row in summary.to_dict("records")):
         print("↓: below chance, the loss is above that of a reader that weights all keys so far equally.")
-    print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
+    if summary["rates"].str.contains(",").any():
+        print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
     if files:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
 

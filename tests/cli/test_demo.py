@@ -9,7 +9,7 @@ from lab.cli import demo
 from lab.cli.demo import all_sets
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo on three keys, and on heads that are trained for a few steps."""
     import cli_tiny_experiment
@@ -17,14 +17,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     from lab.cli import sweeps
     from lab.sweeps import InlineExecutor
 
-    monkeypatch.setattr(demo, "plan_of", lambda name, preset: cli_tiny_experiment.plan(name=name))
+    monkeypatch.setattr("experiments.demo.plan", lambda: cli_tiny_experiment.plan(name="demo"))
     monkeypatch.setattr(demo, "FIGURES", ("convergence",))
     monkeypatch.setattr(demo, "FORMATS", ("png",))
     monkeypatch.setattr(demo, "KEYS", 3)
     monkeypatch.setattr(sweeps, "_executor", lambda workers, device: (InlineExecutor(), "lab.training:run_cell"))
 
 
-def test_demo_does_everything_once(fpa_lab):
+def test_demo_does_everything_once(fpa_lab, tiny):
     first = fpa_lab("demo", "--out", "here")
     assert first.status == 0
     assert "demo quick: 2 computed, 0 reused, 0 failed" in first.out
@@ -38,7 +38,7 @@ def test_demo_does_everything_once(fpa_lab):
     assert fpa_lab("results", "demo", "--store", "here/lab.sqlite").status == 0
 
 
-def test_demo_needs_a_folder_it_can_write(fpa_lab):
+def test_demo_needs_a_folder_it_can_write(fpa_lab, tiny):
     Path("file").touch()
     assert "file" in fpa_lab("demo", "--out", "file/demo").err
     assert fpa_lab("demo", "--out", "file/demo").status == 2
@@ -47,3 +47,18 @@ def test_demo_needs_a_folder_it_can_write(fpa_lab):
 def test_all_sets():
     assert len(set(all_sets(4).split(";"))) == 2**4 - 1
     assert "1,3,4" in all_sets(4).split(";")
+
+
+def test_the_demo_trains_every_kind_of_head_on_every_task():
+    from experiments.demo import plan
+    from lab.errors import InputError
+
+    whole = plan()
+    assert {cell.task.name for cell in whole.cells} == {"nested-scope", "leveled-dips", "subset-drop"}
+    for task in ("nested-scope", "leveled-dips", "subset-drop"):
+        kinds = {(cell.head.kind, cell.head.dim) for cell in whole.cells if cell.task.name == task}
+        assert kinds == {("softmax", 1), ("softmax", 8), ("fox", 1), ("fox", 8), ("fpa", 1)}
+    assert len(plan(heads=["fox-gate4"], dims=[8]).cells) == 3
+    for wrong in ({"preset": "paper"}, {"heads": ["fox-gat4"]}, {"dims": [3]}):
+        with pytest.raises(InputError):
+            plan(**wrong)
