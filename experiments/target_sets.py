@@ -41,7 +41,7 @@ PRESETS = {
         "baseline_dims": (1, 8),
         "fpa_dims": (1,),
         "rates": (0.01, RATE),
-        "factors": (1, 8),
+        "factors": (1, 2, 4, 8),
         "files": 40,
     },
     "paper": {
@@ -49,7 +49,7 @@ PRESETS = {
         "heads": dict.fromkeys(TASKS, (*BASELINES, *FPA_FORMS)),
         "baseline_dims": (1, 2, 4, 8, 16, 32, 64),
         "fpa_dims": (1, 2, 4),
-        "rates": (0.01, 0.03, RATE),
+        "rates": (0.01, 0.03, RATE, 0.3),
         "factors": FACTORS,
         "files": None,
     },

@@ -10,8 +10,9 @@ from lab.cli.certificates import print_verdicts
 from lab.cli.console import working
 from lab.cli.keysets import print_answer
 from lab.cli.results import print_summary
-from lab.cli.sweeps import compute
+from lab.cli.sweeps import compute, plan_of
 
+EXPERIMENT, PRESET = "target_sets", "quick"
 KEYS = 5
 FORMATS = ("png", "pdf")
 FIGURES: tuple[str, ...] = ()  # all
@@ -23,8 +24,8 @@ def demo(
 ) -> int:
     """Sweep, check, draw: all of it in about two minutes.
 
-    Trains softmax, FoX and FPA heads over seeds and dimensions, checks a construction exactly, draws the figures and
-    prints the summary. Run again, it computes only what is missing.
+    Runs the quick preset of target_sets (softmax, FoX and FPA heads over seeds and dimensions), checks a construction
+    exactly, draws the figures and prints the summary. Run again, it computes only what is missing.
 
     \b
     Example:
@@ -42,11 +43,10 @@ def demo(
 
 
 def _sweep(path: Path, workers: int | None) -> bool:
-    from experiments import demo as experiment
     from lab.sweeps import Store
 
     with Store(path) as store:
-        report = compute(experiment.plan(), store, workers, "cpu")
+        report = compute(plan_of(EXPERIMENT, PRESET), store, workers, "cpu")
     return not (report.failed or report.remaining)
 
 
@@ -90,5 +90,5 @@ def _draw(store: Path, out: Path) -> None:
 def _summarise(store: Path) -> None:
     from lab.sweeps import load_frames, summarise
 
-    frames = load_frames(store, ["demo"])
+    frames = load_frames(store, [EXPERIMENT])
     print_summary(summarise(frames), frames)

@@ -17,7 +17,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     from lab.cli import sweeps
     from lab.sweeps import InlineExecutor
 
-    monkeypatch.setattr("experiments.demo.plan", lambda: cli_tiny_experiment.plan(name="demo"))
+    monkeypatch.setattr(demo, "plan_of", lambda name, preset: cli_tiny_experiment.plan(preset, name=name))
     monkeypatch.setattr(demo, "FIGURES", ("convergence",))
     monkeypatch.setattr(demo, "FORMATS", ("png",))
     monkeypatch.setattr(demo, "KEYS", 3)
@@ -27,7 +27,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo_does_everything_once(fpa_lab, tiny):
     first = fpa_lab("demo", "--out", "here")
     assert first.status == 0
-    assert "demo quick: 2 computed, 0 reused, 0 failed" in first.out
+    assert "target_sets quick: 2 computed, 0 reused, 0 failed" in first.out
     assert re.search(r"(\d+) of \1 certificates accepted", first.out)
     assert "95% interval" in first.out
     assert "chance TV" in first.out
@@ -35,7 +35,7 @@ def test_demo_does_everything_once(fpa_lab, tiny):
     assert Path("here/figures/convergence.png").stat().st_size > 1000
     assert fpa_lab("demo", "--out", "here").out == first.out.replace("2 computed, 0 reused", "0 computed, 2 reused")
     assert fpa_lab("verify", "here/certificates.json").status == 0
-    assert fpa_lab("results", "demo", "--store", "here/lab.sqlite").status == 0
+    assert fpa_lab("results", "target_sets", "--store", "here/lab.sqlite").status == 0
 
 
 def test_demo_needs_a_folder_it_can_write(fpa_lab, tiny):
@@ -47,18 +47,3 @@ def test_demo_needs_a_folder_it_can_write(fpa_lab, tiny):
 def test_all_sets():
     assert len(set(all_sets(4).split(";"))) == 2**4 - 1
     assert "1,3,4" in all_sets(4).split(";")
-
-
-def test_the_demo_trains_every_kind_of_head_on_every_task():
-    from experiments.demo import plan
-    from lab.errors import InputError
-
-    whole = plan()
-    assert {cell.task.name for cell in whole.cells} == {"nested-scope", "leveled-dips", "subset-drop"}
-    for task in ("nested-scope", "leveled-dips", "subset-drop"):
-        kinds = {(cell.head.kind, cell.head.dim) for cell in whole.cells if cell.task.name == task}
-        assert kinds == {("softmax", 1), ("softmax", 8), ("fox", 1), ("fox", 8), ("fpa", 1)}
-    assert len(plan(heads=["fox-gate4"], dims=[8]).cells) == 3
-    for wrong in ({"preset": "paper"}, {"heads": ["fox-gat4"]}, {"dims": [3]}):
-        with pytest.raises(InputError):
-            plan(**wrong)
