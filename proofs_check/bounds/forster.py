@@ -43,7 +43,7 @@ def forster(cases: Cases, *, head: str = "softmax") -> SmallNorm | None:
         alive = cases.alive[np.ix_(queries, keys)]
         mixed = keys[alive.any(0) & ~alive.all(0)]
         rows = queries[cases.present[np.ix_(queries, mixed)].all(1)]
-        if not (2 <= len(mixed) and 2 <= len(rows) and min(len(mixed), len(rows)) <= MAX_SIDE):
+        if not (len(mixed) >= 2 and len(rows) >= 2 and min(len(mixed), len(rows)) <= MAX_SIDE):
             continue
         signs = np.where(cases.alive[np.ix_(rows, mixed)], 1.0, -1.0)
         norm = Fraction(ceil(np.linalg.norm(signs, 2) ** 2 * 1000 + 1), 1000)

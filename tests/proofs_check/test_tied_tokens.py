@@ -323,7 +323,7 @@ def test_the_answer_falls_back_to_offsets_and_says_why():
     )
     assert entry["numeric"]["float64"]["max_tv"] <= 1e-6
     kinds = [verdict.kind for verdict in exact.verify(answer.certificates.document()) if verdict.accepted]
-    assert kinds[-2:] == ["tied-conflict", "tied-increments"]
+    assert [kind for kind in kinds if kind.startswith("tied")] == ["tied-conflict", "tied-increments"]
 
 
 def test_events_of_an_answer_are_numbered_as_in_the_file():
