@@ -12,6 +12,7 @@ from lab.sweeps.chance import chance_level
 from lab.sweeps.completeness import Missing, missing_cells, missing_seeds, present_config, with_planned
 from lab.sweeps.frames import Frames
 from lab.sweeps.plan import Plan, TaskConfig
+from lab.training.recipe import Recipe
 
 __all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summarise"]
 
@@ -153,14 +154,19 @@ def _validation_losses(frames: Frames) -> pd.Series:
 
 
 def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:
-    """For every cell, the settings in which it differs from others of equal experiment, task, head and dim."""
+    """For every cell, the settings in which it differs from others of equal experiment, task, head and dim.
+
+    A setting of the recipe at its default is left out, so the recipe itself has the empty text.
+    """
     flat = [_flat(config) for config in configs]
+    default = {f"recipe.{name}": json.dumps(value) for name, value in Recipe().model_dump(mode="json").items()}
     texts = [""] * len(flat)
     for rows in cells.reset_index().groupby(["experiment", "preset", "task", "head", "dim"]).indices.values():
         names = sorted({name for i in rows for name in flat[i]})
         differing = [name for name in names if len({flat[i].get(name) for i in rows}) > 1]
         for i in rows:
-            texts[i] = " ".join(f"{name.rpartition('.')[2]}={flat[i].get(name, '')}" for name in differing)
+            telling = [name for name in differing if flat[i].get(name, "") != default.get(name)]
+            texts[i] = " ".join(f"{name.rpartition('.')[2]}={flat[i].get(name, '')}" for name in telling)
     return texts
 
 
