@@ -170,7 +170,11 @@ def from_options(keys: int | str, targets: str, dips: str | None = None) -> Fami
             "targets": [_words(part) for part in targets.split(";")],
         }
         if dips is not None:
-            data["dips"] = dips if dips in ("after-each-key", "at-end") else _words(dips)
+            places = _words(dips)
+            known = data["keys"] if isinstance(data["keys"], list) else ()
+            # One word that names no key was meant as a mode; the error then offers the nearest mode.
+            is_mode = len(places) == 1 and not places[0].isdigit() and places[0] not in known
+            data["dips"] = dips.strip() if is_mode else places
         spec = _from_data(data, None)
     except Fault as fault:
         raise InputError(f"--{fault.where()}: {fault.message}") from None
