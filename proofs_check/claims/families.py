@@ -73,8 +73,9 @@ def realises(spec: Family, head: LinearHead | None, notion: str, dimension: int,
     if head is None or head.dimension != dimension:
         return False
     measured = head.measure(cases(spec))
-    proof = construction(head, measured, ratio)
-    return reads(measured, notion, ratio) and accepted(spec, "construction", "construction", *proof)
+    if not reads(measured, notion, ratio):
+        return False
+    return accepted(spec, "construction", "construction", *construction(head, measured, ratio))
 
 
 def names_of(spec: Family) -> lower.Names:

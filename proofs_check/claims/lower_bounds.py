@@ -173,13 +173,25 @@ def unread_set(rng: random.Random, spec: Family) -> bool:
 
 
 def affine_dependency(keys: Sequence[Sequence[int]]) -> list[Fraction]:
-    """c != 0 with sum c_j = 0 and sum c_j k_j = 0, for more keys than dimensions plus one."""
-    from sympy import QQ
-    from sympy.polys.matrices import DomainMatrix
-
-    rows = [[QQ(1)] * len(keys), *([QQ(x) for x in column] for column in zip(*keys))]
-    found = DomainMatrix(rows, (len(rows), len(keys)), QQ).nullspace().to_list()[0]
-    return [Fraction(int(x.numerator), int(x.denominator)) for x in found]
+    """c != 0 with sum c_j = 0 and sum c_j k_j = 0, for more keys than dimensions plus one, by elimination."""
+    rows = [[Fraction(1)] * len(keys), *([Fraction(x) for x in column] for column in zip(*keys))]
+    pivots: list[int] = []
+    for column in range(len(keys)):
+        done = len(pivots)
+        pivot = next((at for at in range(done, len(rows)) if rows[at][column]), None)
+        if pivot is None:  # a free column: set it to 1, and what the pivots' columns have to be follows
+            found = [Fraction(0)] * len(keys)
+            found[column] = Fraction(1)
+            for row, own in zip(rows, pivots):
+                found[own] = -row[column]
+            return found
+        rows[done], rows[pivot] = rows[pivot], rows[done]
+        rows[done] = [x / rows[done][column] for x in rows[done]]
+        for at in range(len(rows)):
+            if at != done:
+                rows[at] = [x - rows[at][column] * y for x, y in zip(rows[at], rows[done])]
+        pivots.append(column)
+    raise AssertionError("as many dimensions as keys")
 
 
 @claim(
