@@ -9,25 +9,33 @@ import typer
 from lab.errors import InputError, nearest
 
 DEFAULT_STORE = Path("results/lab.sqlite")
+# More than anyone trains, and few enough to be listed.
+MOST_SEEDS = 10_000
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda where there is one.")]
 StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of results, made when missing.")]
 
 
-def words(texts: Sequence[str] | None) -> list[str]:
-    """The parts of repeated and comma-separated options, in order, each once.
+def words(texts: Sequence[str] | None, option: str = "NAME") -> list[str]:
+    """The parts of repeated and comma-separated options, in order, each once; none when the option was not given.
+
+    Raises InputError when it was given and names nothing, as with an unset variable of the shell: that asks neither
+    for everything nor for nothing.
 
     >>> words(["fox-gate0,fox-gate4", "fpa-walk-tied"])
     ['fox-gate0', 'fox-gate4', 'fpa-walk-tied']
     """
     parts = (part.strip() for text in texts or () for part in text.split(","))
-    return list(dict.fromkeys(part for part in parts if part))
+    found = list(dict.fromkeys(part for part in parts if part))
+    if texts and not found:
+        raise InputError(f"{option}: {','.join(texts)!r}: expected at least one name or number")
+    return found
 
 
 def numbers(option: str, texts: Sequence[str] | None, *, least: int) -> list[int]:
     """Whole numbers of at least `least`; raises InputError naming the option and the text that is none."""
-    for word in words(texts):
+    for word in words(texts, option):
         if not word.removeprefix("-").isdecimal() or int(word) < least:
             raise InputError(f"{option}: {word}: expected whole numbers of at least {least}, such as 1,2,4")
     return [int(word) for word in words(texts)]

@@ -164,7 +164,7 @@ def figures(
     from figures import Incomplete, make_figures
 
     try:
-        paths = make_figures(words(names), source, words(format) or ("pdf", "svg", "png"), out, partial)
+        paths = make_figures(words(names), source, words(format, "--format") or ("pdf", "svg", "png"), out, partial)
     except Incomplete as incomplete:
         say(str(incomplete))
         for line in incomplete.missing:
@@ -196,8 +196,9 @@ def export(
     from lab.sweeps import Store
     from lab.sweeps import export as write
 
+    experiments = words(names)
     with Store(store, write=False) as opened:
-        folders = write(opened, words(names), out, preset=preset)
+        folders = write(opened, experiments, out, preset=preset)
     for folder in folders:
         print(folder)
     return 0

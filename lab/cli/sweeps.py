@@ -9,7 +9,7 @@ import typer
 
 from lab.cli.console import Tell, print_json, print_table, progress
 from lab.cli.errors import say
-from lab.cli.options import DEFAULT_STORE, Device, Json, StoreFile, check_device, numbers, words
+from lab.cli.options import DEFAULT_STORE, MOST_SEEDS, Device, Json, StoreFile, check_device, numbers, words
 from lab.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ EXECUTORS = ("local",)
 def sweep(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiments, such as target_sets.")],
     preset: Annotated[str, typer.Option(metavar="PRESET", help="quick, or paper: what is published.")] = "quick",
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N-1.", show_default="the preset's")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SEEDS, help="Seeds 0 to N-1.", show_default="the preset's")
+    ] = None,
     head: Annotated[list[str] | None, typer.Option(metavar="HEAD,...", help="Only these heads.")] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="D,...", help="Only these content dimensions.")] = None,
     store: StoreFile = DEFAULT_STORE,
@@ -44,7 +46,7 @@ def sweep(
     if executor not in EXECUTORS:
         raise InputError(f"--executor: unknown executor {executor}{nearest(executor, EXECUTORS)}")
     dims = numbers("--dim", dim, least=0)
-    plans = [plan_of(name, preset, seeds, words(head), dims) for name in words(names)]
+    plans = [plan_of(name, preset, seeds, words(head, "--head"), dims) for name in words(names)]
     check_device(device)
     if dry_run:
         _print_plans(plans, store)
@@ -141,8 +143,9 @@ def status(
     from lab.sweeps import Store
     from lab.sweeps import status as state
 
+    experiments = words(names)
     with Store(store, write=False) as opened:
-        plans = [_asked(opened, name) for name in words(names) or _stored(opened)]
+        plans = [_asked(opened, name) for name in experiments or _stored(opened)]
         rows = [row for plan in plans for row in state(opened, plan)]
     _report_status(rows, tracebacks, as_json)
     return int(any(row.missing or row.failed for row in rows))

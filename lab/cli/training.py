@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lab.cli.console import Tell, print_json, print_table, progress
-from lab.cli.options import Device, Json, check_device
-from lab.cli.tasks import Option, Spec, make
+from lab.cli.options import MOST_SEEDS, Device, Json, check_device
+from lab.cli.tasks import CUSTOM, SOURCE_SCOPES, Option, Spec, check_tokens, make
 from lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lab.training.metrics import Reading
 
 FACTORS = (1, 2, 4, 8)
+# Steps of Adam are about this large, and float32 ends where the loss takes their exponential.
+HIGHEST_RATE = 10.0
 SEQUENCES = 64
 RECIPE = "the recipe's"
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,11 +34,12 @@ def train(
     task_name: Annotated[str, typer.Option("--task", metavar="TASK", help="What to train on; see fpa-lab task.")],
     head: Annotated[str, typer.Option(metavar="HEAD", help="Such as fpa-walk-tied, fox-gate0, softmax-alibi.")],
     dim: Annotated[int, typer.Option(min=0, help="Content dimension of queries and keys.")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1, trained together.")] = 4,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Seeds 0 to N-1, trained together.")] = 4,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of Adam.", show_default=RECIPE)] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences per seed and step.", show_default=RECIPE)] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="At the first step; falls to 0 as a cosine.", show_default=RECIPE)
+        float | None,
+        typer.Option(max=HIGHEST_RATE, help="At the first step; falls to 0 as a cosine.", show_default=RECIPE),
     ] = None,
     option: Option = None,
     spec: Spec = None,
@@ -56,8 +59,16 @@ def train(
     from lab.heads import head_config
 
     config = head_config(head, dim)
+    if task_name == SOURCE_SCOPES:
+        raise InputError(
+            f"--task: {SOURCE_SCOPES}: one corpus for all splits is for reading, not for training; train on "
+            "nested-scope, or sweep target_sets, whose heads read it"
+        )
     made = make(task_name, option, spec, None)
     recipe = _recipe(steps=steps, batch=batch, learning_rate=learning_rate)
+    check_tokens("--seeds, --batch", seeds * recipe.batch, made.seq_len(made.train_length))
+    longest = max(_factors(made)) * made.train_length
+    check_tokens("--seeds, --option train_length", seeds, made.seq_len(longest))
     check_device(device)
 
     from lab.training.ensemble import train as train_ensemble
@@ -104,7 +115,7 @@ def _evaluations(made: "Task", trained: "Trained") -> "dict[int, list[Reading]]"
     """One Reading per seed on fresh test sequences, at multiples of the training length."""
     from lab.training.metrics import read_task
 
-    factors = (1,) if made.name == "custom" else FACTORS  # a key-set specification has one length
+    factors = _factors(made)
     readings = {}
     with progress("fresh test sequences") as tell:
         for done, factor in enumerate(factors):
@@ -112,6 +123,10 @@ def _evaluations(made: "Task", trained: "Trained") -> "dict[int, list[Reading]]"
             length = factor * made.train_length
             readings[factor] = read_task(trained.head, made, "test", sequences=SEQUENCES, length=length)
     return readings
+
+
+def _factors(made: "Task") -> tuple[int, ...]:
+    return (1,) if made.name == CUSTOM else FACTORS  # a key-set specification has one length
 
 
 def _print_training(trained: "Trained", readings: "dict[int, list[Reading]]") -> None:

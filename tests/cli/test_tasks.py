@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 
 import pytest
 
 from lab.cli.training import BARS_SHOWN, spark
+from lab.tasks.shortcuts import SHORTCUTS
 
 SETS = "keys: [a, b, c]\ntargets: [[a, c], [b]]\n"
 
@@ -36,6 +38,32 @@ def test_task_prints_its_sizes(fpa_lab):
     assert "key open close" in fpa_lab("task", "nested-scope").out
 
 
+def test_task_audits_shortcuts_and_duplicates(fpa_lab):
+    """On sequences of one key every reader is right; on longer ones none but the optimum is, by far."""
+    trivial = json.loads(fpa_lab("task", "subset-drop", "--length", 1, "--json").out)
+    assert trivial["optimum loss"] == 0
+    assert {name: reading["exact"] for name, reading in trivial["shortcuts"].items()} == dict.fromkeys(SHORTCUTS, 1)
+    assert trivial["duplicates"] == {
+        **dict.fromkeys(("train", "validation", "test"), 511),
+        **dict.fromkeys(("validation in train", "test in train", "test in validation"), 512),
+    }
+
+    hard = json.loads(fpa_lab("task", "nested-scope", "--json").out)
+    assert all(reading["exact"] < 0.9 and reading["tv"] > 0.1 for reading in hard["shortcuts"].values())
+    chance = hard["shortcuts"]["chance"]
+    assert 0 < hard["optimum loss"] < chance["loss"]
+    assert chance["tv"] == pytest.approx(1 - hard["live share of the keys so far, mean"])
+    assert set(hard["duplicates"].values()) == {0}
+
+
+def test_task_prints_the_audit_or_says_that_it_did_not_look(fpa_lab):
+    shown = fpa_lab("task", "subset-drop", "--length", 4).out
+    assert all(re.search(rf"^ {reader} .*\d\.\d", shown, re.MULTILINE) for reader in ("optimum", *SHORTCUTS))
+    assert "512 test in train" in shown  # 15 different sequences are soon all seen
+    assert "not looked at" in fpa_lab("task", "nested-scope", "--length", 600).out
+    assert "shortcuts" not in json.loads(fpa_lab("task", "leveled-dips", "--option", "levels=40", "--json").out)
+
+
 def test_a_specification_becomes_a_task(fpa_lab, tmp_path):
     (tmp_path / "sets.yaml").write_text(SETS)
     one = json.loads(fpa_lab("task", "custom", "--spec", "sets.yaml", "--show", "--json").out)
@@ -53,6 +81,11 @@ def test_a_specification_becomes_a_task(fpa_lab, tmp_path):
         (["nested-scope", "--seed", "-1"], "--seed"),
         (["nested-scope", "--spec", "sets.yaml"], "--spec: belongs to the task custom"),
         (["nested-scope", "--path", "."], "--path: belongs to the task source-scopes"),
+        (["nested-scope", "--length", "100000000000"], "--length: asks for 6,400,000,000,000 tokens at once"),
+        (["nested-scope", "--length", "20000", "--show", "--json"], "--length: asks for 400,000,000 tokens at once"),
+        (["nested-scope", "--option", "train_length=100000000000"], "tokens at once; expected at most 100,000,000"),
+        (["nested-scope", "--index", "99999999999999999999"], "--index"),
+        (["custom", "--spec", "sets.yaml", "--option", "keys=3"], "--option: keys: not used together with --spec"),
         (["custom", "--spec", "missing.yaml"], "missing.yaml: cannot be read"),
         (["custom", "--spec", "typed.yaml"], "typed.yaml: token: token types are for check"),
         (["custom", "--spec", "empty.yaml"], "empty.yaml: expected a specification, found an empty file"),
@@ -90,6 +123,13 @@ def test_train_reports_every_seed_with_its_curve(fpa_lab):
         ({"--seeds": "0"}, "--seeds"),
         ({"--steps": "0"}, "--steps"),
         ({"--learning-rate": "0"}, "--learning-rate"),
+        ({"--learning-rate": "nan"}, "--learning-rate"),
+        ({"--learning-rate": "inf"}, "--learning-rate"),
+        ({"--learning-rate": "1e300"}, "--learning-rate"),
+        ({"--seeds": "100000000000"}, "--seeds"),
+        ({"--batch": "100000000000"}, "--seeds, --batch: asks for"),
+        ({"--option": "train_length=100000000"}, "expected at most 100,000,000"),
+        ({"--task": "source-scopes"}, "--task: source-scopes: one corpus for all splits"),
         ({"--device": "gpu"}, "--device: gpu"),
         ({"--head": None}, "Missing option '--head'"),
     ],
