@@ -59,7 +59,8 @@ def plan(
     ]
     if not cells:
         raise InputError(f"--dim: {NAME} has heads of dimension 1 only")
-    return Plan(name=NAME, preset=preset, cells=cells, seeds=range(count if seeds is None else seeds), block=16)
+    numbers = range(count if seeds is None else seeds)
+    return Plan(name=NAME, preset=preset, cells=cells, seeds=numbers, block=16, part=bool(heads or dims))
 
 
 def _evaluations() -> tuple[Evaluation, ...]:

@@ -50,6 +50,16 @@ def test_heads_and_dimensions_filter_the_plan():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+def test_running_some_heads_leaves_the_others_in_the_results(name):
+    make = importlib.import_module(EXPERIMENTS[name]).plan
+    whole = make("quick")
+    some = make("quick", heads=[whole.cells[0].head.label])
+    assert len(some.cells) < len(whole.cells)
+    assert (whole.part, some.part) == (False, True)
+    assert make("quick", dims=[1]).part
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_plan_refuses_what_it_does_not_know(name):
     make = importlib.import_module(EXPERIMENTS[name]).plan
     with pytest.raises(InputError, match="--preset: unknown preset 'papr'; did you mean paper"):
