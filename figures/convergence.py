@@ -123,7 +123,7 @@ def caption(results: Results, table: pd.DataFrame, best: pd.DataFrame, dim: int 
         else f"its best head of dimension {dim}"
     )
     return words.paragraph(f"""
-        **Learning curves.** Training loss above the optimum (the entropy of the uniform distribution on the
+        **Learning curves.** Validation loss above the optimum (the entropy of the uniform distribution on the
         target) against the training step: median and quartile band over n = {words.count_range(table["n"])}
         seeds. Every family is shown by {chosen}. {words.rates(results)} Dotted: chance, a reader that weights all
         keys seen so far equally. The mark at the top: FPA's penalty is smoothed up to there. Values below
