@@ -7,13 +7,15 @@ of `proofs_check.exact.queries`: a content vector and a bias per key, and for Fo
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 from proofs_check.bounds import few_sets, lower
 from proofs_check.bounds.cases import MAX_CELLS, cases, cells
-from proofs_check.bounds.frozen_ratio import Conflict, Step, TooLarge, frozen_ratio
+from proofs_check.bounds.frozen_ratio import Conflict, Notion, Step, TooLarge, frozen_ratio
+from proofs_check.bounds.frozen_ratio import Head as FixedHead
 from proofs_check.bounds.lower import ONE_GATE, PER_SLOT, Head, Lower, number
 from proofs_check.certificates import Certificates
 from proofs_check.constructions.decided import events, queries
@@ -39,15 +41,18 @@ def baselines(spec: KeySetSpec, certificates: Certificates, dim_search: bool = F
     FoX heads have one gate for all drops where separation is asked for, else one per slot. `dim_search` trains heads
     where the bounds differ.
     """
-    fixed = {head: Fixed(spec, certificates, head).entry() for head in ("softmax", "fox")}
+    fixed = {
+        "softmax": Fixed(spec, certificates, "softmax").entry(),
+        "fox": Fixed(spec, certificates, "fox").entry(),
+    }
     if cells(spec) > MAX_CELLS:
         return {head: {"fixed": fixed[head], "free": {n: _left_out(spec, n) for n in NOTIONS}} for head in fixed}
     free = Free(spec, certificates, dim_search)
-    plain = {notion: free.entry(Head(), notion) for notion in NOTIONS}
+    plain = free.entries(Head())
     for notion in ("separation", "uniform"):
         plain[notion]["without_biases"] = free.entry(Head(biases=False), notion)
     plain["window"]["few_sets"] = free.few_sets()
-    gated = {notion: free.entry(Head("fox", GATES_OF[notion]), notion) for notion in NOTIONS}
+    gated = free.entries(Head("fox"))
     gated["separation"]["gate_per_slot"] = free.entry(Head("fox", PER_SLOT), "separation")
     gated["window"]["one_gate"] = free.entry(Head("fox", ONE_GATE), "window")
     return {"softmax": {"fixed": fixed["softmax"], "free": plain}, "fox": {"fixed": fixed["fox"], "free": gated}}
@@ -74,6 +79,11 @@ class Free:
     def names(self, keys: Iterable[int]) -> list[str]:
         """Keys by name."""
         return [self.spec.keys[key] for key in keys]
+
+    def entries(self, head: Head) -> dict[str, Entry]:
+        """All notions; FoX with the gates of each. Uniform first: what is found for it serves the others."""
+        found = {notion: self.entry(replace(head, gates=GATES_OF[notion]), notion) for notion in reversed(NOTIONS)}
+        return {notion: found[notion] for notion in NOTIONS}
 
     def entry(self, head: Head, notion: str) -> Entry:
         """The best bounds for a kind of heads and a notion, with their certificates."""
@@ -126,11 +136,14 @@ class Free:
         yield from self.windows[name]
 
     def search(self, head: Head, notion: str, least: int, upper: LinearHead | None) -> LinearHead | None:
-        """A head of less dimension than `upper` found by training; None if there is none or none was found."""
+        """A head of less dimension than `upper` found by training, not less than `least`; None if none was found."""
         from proofs_check.constructions.dim_search import dim_search
 
         most = self.cases.keys if upper is None else upper.dimension
-        return dim_search(self.cases, head, notion, RATIO, range(most - 1, least - 1, -1))
+        found = dim_search(self.cases, head, notion, RATIO, range(most - 1, least - 1, -1))
+        if found is not None:
+            self.uppers.found.append((head, notion, found))
+        return found
 
     def few_sets(self) -> Entry | None:
         """Softmax: the bounds of few sets at several windows."""
@@ -176,14 +189,14 @@ def _witness(best: Lower | None, upper: LinearHead | None) -> Entry:
 class Fixed:
     """Decisions for a fixed query."""
 
-    def __init__(self, spec: KeySetSpec, certificates: Certificates, head: str):
+    def __init__(self, spec: KeySetSpec, certificates: Certificates, head: FixedHead):
         self.spec, self.certificates, self.head = spec, certificates, head
 
     def entry(self) -> Entry:
         """For windows, and beside it for separation."""
         return {**self.decision("window"), "separation": self.decision("separation")}
 
-    def decision(self, notion: str) -> Entry:
+    def decision(self, notion: Notion) -> Entry:
         """Whether a fixed query realises the specification, whatever the dimension."""
         found = frozen_ratio(self.spec, self.head, notion, RATIO)
         entry: Entry = {**fixed_model(self.head, notion, str(RATIO)), "realisable": None, "dimension": None}

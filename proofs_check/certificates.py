@@ -16,7 +16,7 @@ from proofs_check.bounds.walk_is_a_stack import INCREMENT, Crossing, Heights
 from proofs_check.exact import FORMAT, VERSION, digest
 from proofs_check.exact.fpa import assumptions
 from proofs_check.exact.tied import tied_assumptions
-from proofs_check.keysets import Histories, KeySetSpec
+from proofs_check.keysets import Histories, KeySetSpec, collector_paused
 
 Record = dict[str, Any]
 
@@ -32,8 +32,9 @@ class Certificates:
 
     def __init__(self, spec: KeySetSpec):
         self.spec = spec
-        self.data = spec.to_data()
-        self.digest = digest(self.data)
+        with collector_paused():
+            self.data = spec.to_data()
+            self.digest = digest(self.data)
         self.records: list[Record] = []
 
     def add(self, kind: str, claim: str, assumed: Record, witness: Record) -> Record:
@@ -106,9 +107,10 @@ class Certificates:
 
     @staticmethod
     def _dips(dips: Dips) -> list[list[list[int]]]:
-        pairs = [list(pair) for pair in zip(dips.after.tolist(), dips.value.tolist())]
-        bounds = dips.start.tolist()
-        return [pairs[low:high] for low, high in pairwise(bounds)]
+        with collector_paused():
+            pairs = [list(pair) for pair in zip(dips.after.tolist(), dips.value.tolist())]
+            bounds = dips.start.tolist()
+            return [pairs[low:high] for low, high in pairwise(bounds)]
 
     def document(self) -> Record:
         """The whole certificate file as plain data."""
@@ -122,6 +124,7 @@ class Certificates:
     def write(self, file: str | Path) -> None:
         """Writes the certificate file. Raises `InputError` if it cannot be written."""
         try:
-            Path(file).write_text(json.dumps(self.document(), ensure_ascii=False) + "\n", encoding="utf-8")
+            with collector_paused():
+                Path(file).write_text(json.dumps(self.document(), ensure_ascii=False) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{file}: cannot be written: {error.strerror or error}") from None

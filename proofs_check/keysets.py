@@ -138,7 +138,7 @@ def loads(text: str, file: str = "specification", *, dips: str | None = None) ->
             raise Fault((), "expected a specification, found an empty file")
         if source.format == "text":
             return _from_lines(text, dips)
-        with _collector_paused():
+        with collector_paused():
             return _from_data(source.data(), dips)
     except Fault as fault:
         raise InputError(source.message(fault)) from None
@@ -147,7 +147,7 @@ def loads(text: str, file: str = "specification", *, dips: str | None = None) ->
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """A million small lists, none of them garbage: the cycle collector would scan them again and again."""
     enabled = gc.isenabled()
     gc.disable()

@@ -3,17 +3,17 @@
 Uniform, free queries, any biases. Let x_1, ..., x_r be keys, and for each i >= 2 let one query read x_1, ..., x_(i-1)
 and not x_i, and another one read x_1, ..., x_i. Then d >= r - 1. Without biases the other query is not needed.
 
-Proof. Take the logits of the second query from those of the first. On x_1, ..., x_(i-1) both are constant, on x_i only the
-second is as high: an affine function of the content, constant on the keys before and lower on x_i. So k of x_i lies
-outside the affine hull of those before, and the r key vectors are affinely independent. Without biases the logits of
-the first query are such a function themselves.                                                                     QED
+Proof. Take the logits of the second query from those of the first. On x_1, ..., x_(i-1) both are constant, on x_i
+only the second is as high: an affine function of the content, constant on the keys before and lower on x_i. So k of
+x_i lies outside the affine hull of those before, and the r key vectors are affinely independent. Without biases the
+logits of the first query are such a function themselves.                                                           QED
 
 The longest such sequence is as long as the longest chain of non-empty sets in the closure of the targets under
 intersection: from a chain take a key of each step; from a sequence the targets' intersections from the end. All
 subsets, or [n] and all [n] without one key: d >= n - 1. A strictly decreasing chain of n sets: n - 1.
 
-FoX, gates per slot: the two queries of a step must have the same tokens between x_1, ..., x_i. They differ at the token of
-x_i itself, so it comes in or after the last block so far. All subsets, dips after each key: x_i = i, n - 1.
+FoX, gates per slot: the two queries of a step must have the same tokens between x_1, ..., x_i. They differ at the
+token of x_i itself, so it comes in or after the last block so far. All subsets, dips after each key: x_i = i, n - 1.
 
 For softmax the search goes down from the targets by intersections, the longest way from each set kept; for FoX it
 extends sequences block by block. Both are cut by a budget, and every sequence found counts.

@@ -1,9 +1,10 @@
 """frozen-ratio: with a fixed query, tokens after two keys cannot change the ratio of their weights (THEORY.md).
 
-The ratio of the weights of keys j < j' in a causal head with logits q . k_j + b_j - (gates after j) depends on the query
-vector, on b and on the tokens up to j': all later gates are shared. So with one query vector for all queries the logit
-of a key is, up to what all keys share, a number v of its *node*: softmax, the key; FoX with any gates, the key and the
-tokens before it. A query that reads y and not x forces v(x) <= v(y) - gap; one that reads both |v(x) - v(y)| <= window.
+The ratio of the weights of keys j < j' in a causal head with logits q . k_j + b_j - (gates after j) depends on the
+query vector, on b and on the tokens up to j': all later gates are shared. So with one query vector for all queries
+the logit of a key is, up to what all keys share, a number v of its *node*: softmax, the key; FoX with any gates, the
+key and the tokens before it. A query that reads y and not x forces v(x) <= v(y) - gap; one that reads both |v(x) -
+v(y)| <= window.
 
 Claim. A specification is realised with a fixed query, whatever the dimension, if and only if these demands have a
 solution, that is unless they contain a circle of negative sum.
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from proofs_check.keysets import Family, Histories, KeySetSpec
+from proofs_check.keysets import Event, Family, Histories, KeySetSpec, Target
 
 MAX_DEMANDS = 40_000  # pairs of a read key and another one, summed over the queries, up to which `solve` is tried
 
@@ -81,8 +82,9 @@ def frozen_ratio(spec: KeySetSpec, head: Head, notion: Notion, ratio: Fraction) 
     """
     if isinstance(spec, Family) and notion == "window":
         return _family_window(spec, head)
-    if isinstance(spec, Histories) and (head, notion) == ("fox", "window"):
-        return _history_window(spec)
+    if isinstance(spec, Histories) and notion == "window":
+        found = _history_window(spec)
+        return found if head == "fox" or isinstance(found, Conflict) else solve(spec, head, notion, ratio)
     if isinstance(spec, Family) and head == "softmax":
         return _chain(spec)
     if isinstance(spec, Family) and spec.dips == "after-each-key" and len(spec.keys) <= MAX_TREE:
@@ -202,24 +204,33 @@ def _history_window(spec: Histories) -> Conflict | Logits:
 # The demands written out.
 
 
+def _rows(spec: KeySetSpec) -> Iterator[Sequence[Event]]:
+    """The pushes and queries of every row."""
+    if isinstance(spec, Family):
+        return ((*range(len(spec.keys)), target) for target in spec.targets)
+    return iter(spec.histories)
+
+
+def _nodes(head: Head, block: list[int], row: int, target: Target, present: list[int]) -> dict[int, Hashable]:
+    """The node of each present key."""
+    if head == "softmax":
+        return {key: key for key in present}
+    if not block:
+        return {key: (key, row) for key in present}
+    return {key: (key, tuple(k for k in target if block[k] < block[key])) for key in present}
+
+
 def _demands(spec: KeySetSpec, head: Head, notion: Notion) -> Iterator[tuple[Hashable, Hashable, bool, Step]]:
     """(node of low, node of high, whether low is not read, the step) of every demand."""
     block = _blocks(spec) if isinstance(spec, Family) else []
     asked = 0
-    for row, events in enumerate(spec.targets if isinstance(spec, Family) else spec.histories):
-        present: list[int] = list(range(len(spec.keys))) if isinstance(spec, Family) else []
-        for event in [events] if isinstance(spec, Family) else events:
+    for row, events in enumerate(_rows(spec)):
+        present: list[int] = []
+        for event in events:
             if isinstance(event, int):
                 present.append(event)
                 continue
-            alive = set(event)
-
-            def node(key: int, row: int = row, alive: set[int] = alive) -> Hashable:
-                if head == "softmax":
-                    return key
-                return key, (tuple(k for k in sorted(alive) if block[k] < block[key]) if block else row)
-
-            nodes = {key: node(key) for key in present}
+            alive, nodes = set(event), _nodes(head, block, row, event, present)
             for high in event:
                 for low in present:
                     if low not in alive or (notion == "window" and low != high):
@@ -262,7 +273,8 @@ def _circle(came: dict[Hashable, tuple[Hashable, Step]]) -> tuple[Step, ...]:
             looked_at[node] = start
             node = came[node][0]
         if node in came and looked_at[node] == start:
-            end, steps = node, []
+            end = node
+            steps: list[Step] = []
             while not steps or node != end:
                 node, step = came[node]
                 steps.append(step)
@@ -274,23 +286,21 @@ def _logits(spec: KeySetSpec, head: Head, value: dict[Hashable, int]) -> Logits:
     """The solution, and its window and gap."""
     block = _blocks(spec) if isinstance(spec, Family) else []
     lists: list[tuple[int, ...]] = []
-    window, gap = 0, None
-    for row, events in enumerate(spec.targets if isinstance(spec, Family) else spec.histories):
-        own: list[int] = []
-        pushed: list[int] = []
-        for event in [*range(len(spec.keys)), events] if isinstance(spec, Family) else events:
+    window, gaps = 0, []
+    for row, events in enumerate(_rows(spec)):
+        pushed = [event for event in events if isinstance(event, int)]
+        targets = [event for event in events if not isinstance(event, int)]
+        nodes = _nodes(head, block, row, targets[-1] if targets else (), pushed)
+        own = {key: value.get(nodes[key], 0) for key in pushed}
+        present: list[int] = []
+        for event in events:
             if isinstance(event, int):
-                before = tuple(k for k in events if block[k] < block[event]) if block else row
-                pushed.append(event)
-                own.append(value.get(event if head == "softmax" else (event, before), 0))
+                present.append(event)
                 continue
-            alive = set(event)
-            read = [v for key, v in zip(pushed, own) if key in alive]
-            rest = [v for key, v in zip(pushed, own) if key not in alive]
+            read, rest = [own[key] for key in event], [own[key] for key in set(present).difference(event)]
             window = max(window, max(read) - min(read))
-            if rest:
-                gap = min(read) - max(rest) if gap is None else min(gap, min(read) - max(rest))
-        lists.append(tuple(own))
+            gaps += [min(read) - max(rest)] if rest else []
+        lists.append(tuple(own.values()))
     if head == "softmax":
         lists = [tuple(value.get(key, 0) for key in range(len(spec.keys)))]
-    return Logits(tuple(lists), window, gap)
+    return Logits(tuple(lists), window, min(gaps, default=None))

@@ -2,15 +2,16 @@
 
 Heads with logits q . k_j + b_j, any key vectors and biases, a free q per query, separation. Let A be a set of v keys.
 
-* A is *shattered* if for every subset B but the empty one and A itself some query reads of A exactly B. Then d >= v - 1.
-* A is *shattered by halves* if for every such B some query reads of A exactly B or exactly A without B. Then d >= v - 2,
-  and d >= v - 1 if there are no biases.
+* A is *shattered* if for every subset B but the empty one and A itself some query reads of A exactly B. Then d >= v -
+  1.
+* A is *shattered by halves* if for every such B some query reads of A exactly B or exactly A without B. Then d >= v -
+  2, and d >= v - 1 if there are no biases.
 
-Proof (Radon). If d < v - 1 there is c != 0 on A with sum c_j = 0 and sum c_j k_j = 0. Let P = {c > 0} and N = {c < 0},
-neither of them empty. If a query reads P and nothing of N, with a threshold t between the logits of the keys it reads
-and the others, then 0 < sum c_j (q . k_j + b_j - t) = c . b; if it reads N and nothing of P, then c . b < 0. Shattered: both
-queries exist. By halves without biases: one exists, and c . b = 0. By halves with biases: put them into the content,
-(k_j, b_j), with a last coordinate of q that is always 1.                                                           QED
+Proof (Radon). If d < v - 1 there is c != 0 on A with sum c_j = 0 and sum c_j k_j = 0. Let P = {c > 0} and N = {c <
+0}, neither of them empty. If a query reads P and nothing of N, with a threshold t between the logits of the keys it
+reads and the others, then 0 < sum c_j (q . k_j + b_j - t) = c . b; if it reads N and nothing of P, then c . b < 0.
+Shattered: both queries exist. By halves without biases: one exists, and c . b = 0. By halves with biases: put them
+into the content, (k_j, b_j), with a last coordinate of q that is always 1.                                         QED
 
 The empty set and A itself need no query: a threshold above or below all logits gives them. All subsets of n keys: n
 keys are shattered, so d >= n - 1. All sets of at most k of 2k + 1 keys: shattered by halves, so d >= 2k - 1, and 2k
@@ -166,8 +167,8 @@ def radon(keys: Sequence[Sequence[int | Fraction]]) -> list[Fraction] | None:
     """
     from flint import fmpq, fmpq_mat
 
-    rows = [[1] * len(keys), *([Fraction(x) for x in column] for column in zip(*keys))]
-    entries = [fmpq(Fraction(x).numerator, Fraction(x).denominator) for row in rows for x in row]
+    rows: list[tuple[int | Fraction, ...]] = [(1,) * len(keys), *zip(*keys)]
+    entries = [fmpq(x.numerator, x.denominator) for row in rows for x in row]
     reduced, rank = fmpq_mat(len(rows), len(keys), entries).rref()
     pivots = [next(j for j in range(len(keys)) if reduced[i, j] != 0) for i in range(rank)]
     free = next((j for j in range(len(keys)) if j not in pivots), None)

@@ -1,8 +1,8 @@
-"""chains: a window alone takes one dimension, at an exponential price; a uniform read takes a dimension per step (THEORY.md).
+"""chains: a window takes one dimension, at an exponential price; uniform weights take one per step (THEORY.md).
 
-Let the sets be S_1 > S_2 > ... > S_n, strictly decreasing. Uniform weights take d >= n - 1 (face-chain). Separation takes
-0: a bias that falls along the order in which keys leave. A window takes 1 and no more, whatever its ratio: let key j
-leave at step t_j, X > 1, and at step i
+Let the sets be S_1 > S_2 > ... > S_n, strictly decreasing. Uniform weights take d >= n - 1 (face-chain). Separation
+takes 0: a bias that falls along the order in which keys leave. A window takes 1 and no more, whatever its ratio: let
+key j leave at step t_j, X > 1, and at step i
 
     logit of j = -X^(i - t_j)        q_i = -X^i,  k_j = X^(-t_j),  no biases.
 

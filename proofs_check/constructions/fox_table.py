@@ -1,8 +1,8 @@
 """fox-table: FoX heads that read any targets over n keys with fewer dimensions than keys (THEORY.md).
 
 Dips after each key, K1 D1 ... Kn Dn Q; free queries; the logit of key j is q . k_j + b_j - (gates of the drops from j
-on). Up to what all keys share that is q . k_j + b_j + (gates of the drops before j), the form used below; s_j = 1 if j is
-dropped. The rows of the table, with what shows the lower bounds:
+on). Up to what all keys share that is q . k_j + b_j + (gates of the drops before j), the form used below; s_j = 1 if
+j is dropped. The rows of the table, with what shows the lower bounds:
 
     notion       gates                least d              here
     uniform      one per slot         n - 1                softmax                          (face-chain)
@@ -12,11 +12,12 @@ dropped. The rows of the table, with what shows the lower bounds:
     separation   one per slot         0                    `separation_per_slot`: its gap is 2^(1-n) of the largest gate
     any          dips at the end      as softmax
 
-window_per_slot. Let the keys be 0, 1, ..., n - 1, E the window, D > 2 E, and D - E the gap. Coordinate i = 1, 2, ... of -k_j
-is 0 for j < 2i - 1, E / D for j = 2i - 1, and 1 for j >= 2i; gates g_0 = D + E, g_(2i-1) = D^2 / E, g_(2i) = D; query q_i =
-g_(2i-1) s_(2i-1) + g_(2i) s_(2i). Beyond key 2i coordinate i takes away exactly the gates of 2i - 1 and 2i. What is left
-is 0 for key 0, and, all after key 0 moved up by g_0 s_0, for key 2i: -D s_(2i); for key 2i - 1: -(D s_(2i-1) + E s_(2i)). So
-read keys lie between -E and 0 and the others at most at -D; key 0, if it is dropped, lies D + E below.
+window_per_slot. Let the keys be 0, 1, ..., n - 1, E the window, D > 2 E, and D - E the gap. Coordinate i = 1, 2, ...
+of -k_j is 0 for j < 2i - 1, E / D for j = 2i - 1, and 1 for j >= 2i; gates g_0 = D + E, g_(2i-1) = D^2 / E, g_(2i) =
+D; query q_i = g_(2i-1) s_(2i-1) + g_(2i) s_(2i). Beyond key 2i coordinate i takes away exactly the gates of 2i - 1
+and 2i. What is left is 0 for key 0, and, all after key 0 moved up by g_0 s_0, for key 2i: -D s_(2i); for key 2i - 1:
+-(D s_(2i-1) + E s_(2i)). So read keys lie between -E and 0 and the others at most at -D; key 0, if it is dropped,
+lies D + E below.
 
 window_one_gate. Three neighbours a, b, c share one coordinate u with 0, e, 1 at them and 0 at all other keys, one gate
 g = 1 / e, no biases. Logits of b and c relative to a, u being the query's coordinate: e u + g s_a, u + g (s_a + s_b).
@@ -25,10 +26,10 @@ g = 1 / e, no biases. Logits of b and c relative to a, u being the query's coord
     u         0        -1      -g      0        -g - 1     -1              0
     a, b, c   0,0,0    0,-e,-1 0,-1,0  0,g,g    0,-1-e,-1  0,g-e,g-1       0,g,2g
 
-Within a triple the read keys lie at most e below their highest, the others at least 1 - e. Between triples a coordinate
-that is 0 before and 1 after moves all that follows, so that the highest read key of each triple comes to 0, and a triple
-of which none is read below -1. So the window is at most e and the gap at least 1 - 2 e. Triples take 2 (n / 3) - 1
-coordinates; one key more takes the move only, two keys are a triple without c.
+Within a triple the read keys lie at most e below their highest, the others at least 1 - e. Between triples a
+coordinate that is 0 before and 1 after moves all that follows, so that the highest read key of each triple comes to
+0, and a triple of which none is read below -1. So the window is at most e and the gap at least 1 - 2 e. Triples take
+2 (n / 3) - 1 coordinates; one key more takes the move only, two keys are a triple without c.
 
 separation_per_slot. No content: gates g_l = 2^(n-l), biases b_j = -(sum of g_l over l < j) / 2. The logit is the sum of
 +-g_l / 2 over l < j, + if l is dropped: a key after l lies above l if l is dropped, and below if it is read, since
@@ -93,7 +94,8 @@ def _triples(alive: list[bool], gate: Fraction, small: Fraction, triples: int, m
             u = 0 if b and c else -1 if b else -gate if c else -gate - 1
         elif b and not c:
             u = -1
-        logits = [s * u + gate * (drops + own[:at].count(False)) for at, s in zip(range(len(own)), (0, small, 1))]
+        shape: tuple[Number, ...] = (0, small, 1)
+        logits = [s * u + gate * (drops + own[:at].count(False)) for at, s in zip(range(len(own)), shape)]
         read = [x for x, kept in zip(logits, own) if kept]
         if len(own) > 1:
             inner.append(u)

@@ -67,8 +67,9 @@ class LinearHead:
 def reads(measured: tuple[Fraction, Fraction | None], notion: str, ratio: Fraction) -> bool:
     """Whether a window and a gap are those of a notion."""
     window, gap = measured
-    allowed = {"separation": window, "uniform": 0, "window": ratio * (gap or 0)}[notion]
-    return (gap is None or gap > 0) and window <= allowed
+    if gap is not None and gap <= 0:
+        return False
+    return notion == "separation" or window <= (ratio * (gap or 0) if notion == "window" else 0)
 
 
 def _whole(values: Any) -> tuple[np.ndarray, int]:

@@ -8,13 +8,13 @@ group per key gives n - 1 for everything.
   * separation, no gates: the sets of queries that read the keys of a group have to be a chain. So d is one less than
     the least number of chains that cover these sets, by Dilworth the size of the largest antichain; a chain of targets
     takes d = 0.
-  * FoX, one gate for all drops: a group is possible if the demands on its biases have a solution, for gates 0, +g or -g,
-    and 0 and a large g decide it: a circle of demands sums to a multiple of g minus the number of its strict steps.
-    Two neighbours are always possible with dips after each key: d = ceil(n / 2) - 1 for all subsets.
+  * FoX, one gate for all drops: a group is possible if the demands on its biases have a solution, for gates 0, +g or
+    -g, and 0 and a large g decide it: a circle of demands sums to a multiple of g minus the number of its strict
+    steps. Two neighbours are always possible with dips after each key: d = ceil(n / 2) - 1 for all subsets.
 
-targets. d = (number of targets) - 1, uniform: with H the matrix that is 0 where a query reads a key and -1 where not, let
-key j have the content H_ij - H_mj, i < m, and the bias H_mj; the i-th query is the i-th unit vector, the last one 0.
-Without biases d = number of targets.
+targets. d = (number of targets) - 1, uniform: with H the matrix that is 0 where a query reads a key and -1 where not,
+let key j have the content H_ij - H_mj, i < m, and the bias H_mj; the i-th query is the i-th unit vector, the last one
+0. Without biases d = number of targets.
 """
 
 import numpy as np
@@ -74,13 +74,11 @@ def _chain_cover(cases: Cases) -> tuple[Ints, Ints]:
     follows = contains & ((size[:, None] > size) | ((size[:, None] == size) & (order[:, None] < order)))
     successor = maximum_bipartite_matching(csr_matrix(follows), perm_type="column")
     kind, value = np.full(cases.keys, -1), np.zeros(cases.keys, np.int64)
-    number = 0
-    for head in np.setdiff1d(order, successor).tolist():
+    for number, head in enumerate(np.setdiff1d(order, successor).tolist()):
         key = head
         while key >= 0:
             kind[key], value[key] = number, size[key]
             key = int(successor[key])
-        number += 1
     return kind, value
 
 

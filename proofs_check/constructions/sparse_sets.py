@@ -1,11 +1,11 @@
 """sparse-sets: few keys, or few runs of keys, take few dimensions however many keys there are (THEORY.md).
 
-Give key j the number x_j = j and the content (x_j, x_j^2, ..., x_j^(2k-1)), and the bias -x_j^(2k). A query can then be any
-polynomial with leading term -x^(2k), up to what all keys share.
+Give key j the number x_j = j and the content (x_j, x_j^2, ..., x_j^(2k-1)), and the bias -x_j^(2k). A query can then
+be any polynomial with leading term -x^(2k), up to what all keys share.
 
-* Sets of at most k keys, uniform: -prod (x - x_s)^2 over s in S, one factor repeated if there are fewer than k. It is 0 on S
-  and at most -1 elsewhere. So d = 2k - 1 with biases; without them put the leading term into the content: 2k. Both are
-  least if there are 2k + 1 keys or more (softmax-shatter, by halves).
+* Sets of at most k keys, uniform: -prod (x - x_s)^2 over s in S, one factor repeated if there are fewer than k. It is
+  0 on S and at most -1 elsewhere. So d = 2k - 1 with biases; without them put the leading term into the content: 2k.
+  Both are least if there are 2k + 1 keys or more (softmax-shatter, by halves).
 * Sets of at most r runs of neighbours, separation: -prod (x - l)(x - u) over the ends of the runs, half a step outside:
   positive within the runs, negative elsewhere; pairs of factors with roots beyond all keys fill up. d = 2r - 1, and the
   same, with the signs turned, for sets that leave out at most r runs: [n] and all [n] without one key take d = 1.

@@ -5,6 +5,7 @@ FoX head that makes no use of its gates.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -14,12 +15,15 @@ from proofs_check.bounds.lower import ONE_GATE, PER_SLOT, Head, number
 from proofs_check.constructions import chains, fox_table, simple_upper, sparse_sets
 from proofs_check.constructions.linear_head import LinearHead, reads, without_biases
 
+NOTIONS = ("separation", "window", "uniform")
+
 
 class Uppers:
     """Lists of heads per notion, each built when first asked for; none is larger than `linear_head.MAX_PRODUCTS`."""
 
     def __init__(self, cases: Cases, ratio: Fraction):
         self.cases, self.ratio = cases, ratio
+        self.found: list[tuple[Head, str, LinearHead]] = []  # by training
         self.measured: dict[int, tuple[LinearHead, tuple[Fraction, Fraction | None]]] = {}
 
     def least(self, head: Head, notion: str) -> LinearHead | None:
@@ -35,13 +39,21 @@ class Uppers:
 
     def heads(self, head: Head, notion: str) -> list[LinearHead]:
         """The heads of a kind that are meant for a notion."""
-        found: list[LinearHead] = getattr(self, notion)
+        found: list[LinearHead] = [*getattr(self, notion), *self.trained(head, notion)]
         if head.name == "fox":
             found = [*found, *self.fox(head.gates, notion)]
         if not head.biases:
             own = [simple_upper.columns(self.cases), simple_upper.targets(self.cases, biases=False)]
             found = [*_some(*own), *map(without_biases, found)]
         return found
+
+    def trained(self, head: Head, notion: str) -> list[LinearHead]:
+        """What training found for no more than these heads can do, and for no less than the notion."""
+        stronger = {"uniform": ("uniform",), "window": ("uniform", "window")}.get(notion, NOTIONS)
+        kinds = [Head(), *([head, replace(head, gates=ONE_GATE)] if head.name == "fox" else [])]
+        return [
+            one for kind, of, one in self.found if kind.biases and of in stronger and _plain(kind) in map(_plain, kinds)
+        ]
 
     @cached_property
     def uniform(self) -> list[LinearHead]:
@@ -82,6 +94,10 @@ class Uppers:
     def fox_separation(self) -> list[LinearHead]:
         """FoX, one gate, separation."""
         return _some(simple_upper.groups(self.cases, "separation", head="fox"))
+
+
+def _plain(head: Head) -> Head:
+    return head if head.name == "fox" else Head(biases=head.biases)
 
 
 def _some(*heads: LinearHead | None) -> list[LinearHead]:

@@ -106,9 +106,9 @@ def few_sets_trace(given: Fields, witness: Fields, spec: Specification) -> str:
 
 @checker("face-chain", "face-chain")
 def face_chain(given: Fields, witness: Fields, spec: Specification) -> str:
-    """Witness: keys, and for each but the first a query that reads all keys before it and not itself, and one that reads
-    it too (only the former without biases). The difference of the two is constant on the keys before and lower on this
-    key, so it lies outside their affine hull."""
+    """Witness: keys, and for each but the first a query that reads all keys before it and not itself, and one that
+    reads it too (only the former without biases). The difference of the two is constant on the keys before and lower
+    on this key, so it lies outside their affine hull."""
     head = assume_model(given, "uniform", biases=True)
     fields(witness, ("keys", "queries", "dimension"), "witness")
     keys, steps, queries = entries(witness["keys"], "keys"), entries(witness["queries"], "queries"), Queries(spec)

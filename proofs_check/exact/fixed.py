@@ -56,8 +56,8 @@ def frozen_ratio(given: Fields, witness: Fields, spec: Specification) -> str:
         need(window or low not in query.alive, f"{query.row.name}: key {show(low)} is read")
         strict += low not in query.alive
         nodes.append((_node(query, low, fox), _node(query, high, fox)))
-    for (_, high), (low, _) in zip(nodes, nodes[1:] + nodes[:1]):
-        need(high == low, "cycle: a step starts at another key, or after other tokens, than the last one ends")
+    for (_, end), (start, _) in zip(nodes, nodes[1:] + nodes[:1]):
+        need(end == start, "cycle: a step starts at another key, or after other tokens, than the last one ends")
     need(strict > ratio * (len(nodes) - strict), "cycle: its demands do not contradict each other")
     return f"no fixed query reads the targets: {len(nodes)} demands lead from a logit to one below itself"
 

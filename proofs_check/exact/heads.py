@@ -24,12 +24,13 @@ def model(head: str, notion: str, *, gates: str = GATES[1], biases: str = "one p
 
 def assume_model(given: Fields, *notions: str, gates: tuple[str, ...] = GATES, biases: bool = False) -> str:
     """The head of the assumptions, if they are for one of these notions and gates, with biases, or maybe none."""
-    pick = lambda name, options: given.get(name) if given.get(name) in options else options[0]  # noqa: E731
-    head, notion = pick("head", ("softmax", "fox")), pick("notion", notions)
-    own = {"gates": pick("gates", gates), "biases": "one per key", "ratio": given.get("ratio")}
-    if biases and head == "softmax":
-        own["biases"] = pick("biases", ("one per key", "none"))
-    assume(given, model(head, notion, **own))
+
+    def pick(name: str, *options: str) -> str:
+        return next((option for option in options if given.get(name) == option), options[0])
+
+    head, notion = pick("head", "softmax", "fox"), pick("notion", *notions)
+    bias = pick("biases", "one per key", "none") if biases and head == "softmax" else "one per key"
+    assume(given, model(head, notion, gates=pick("gates", *gates), biases=bias, ratio=given.get("ratio")))
     need(notion != "window" or 0 <= rational(given["ratio"], "ratio") < 1, "ratio: expected from 0 to below 1")
     return head
 

@@ -75,16 +75,18 @@ def _history(name: str, events: Any, known: frozenset[str]) -> Row:
     row: list[tuple[str | None, Event | None]] = []
     pushed: set[str] = set()
     for count, event in enumerate(entries(events, name), 1):
-        what = dict(event) if isinstance(event, dict) else {}
-        token = what.pop("token", None)
-        need(token is None or isinstance(token, str), f"{name}: event {count}: token: expected a name")
-        ((verb, value),) = what.items() if len(what) == 1 else (("token" if token and not what else "", None),)
+        token = None
+        if isinstance(event, dict) and "token" in event:
+            token = event["token"]
+            need(isinstance(token, str), f"{name}: event {count}: token: expected a name, found {show(token)}")
+            event = {what: value for what, value in event.items() if what != "token"} or {"token": None}
+        ((verb, value),) = event.items() if isinstance(event, dict) and len(event) == 1 else (("", None),)
         if verb == "push" and isinstance(value, str) and value in known and value not in pushed:
             pushed.add(value)
             row.append((token, value))
         elif verb == "query" and (query := frozenset(_names(value, known, name))) and query <= pushed:
             row.append((token, query))
-        elif verb == "token":
+        elif verb == "token" and token is not None:
             row.append((token, None))
         else:
             raise Rejected(
