@@ -64,22 +64,12 @@ def plan(
 ) -> Plan:
     """The cells of a preset, for seeds 0 .. seeds-1; `heads` and `dims` keep only those.
 
-    Raises InputError for an unknown preset or head, or when nothing is left.
+    Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
     if preset not in PRESETS:
         raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    for label in heads or ():
-        if label not in LABELS:
-            raise InputError(f"--head: unknown head {label!r}{nearest(label, LABELS)}")
-    cells = tuple(
-        cell
-        for cell in _cells(preset)
-        if (not heads or cell.head.label in heads) and (not dims or cell.head.dim in dims)
-    )
-    if not cells:
-        raise InputError(f"{NAME}: the {preset} preset has no cell with these heads and dimensions")
     count = int(PRESETS[preset]["seeds"]) if seeds is None else seeds  # type: ignore[call-overload]
-    return Plan(NAME, preset, cells, tuple(range(count)), block=32, part=bool(heads or dims))
+    return Plan(NAME, preset, tuple(_cells(preset)), range(count), block=32).select(heads or (), dims or ())
 
 
 def _cells(preset: str) -> Iterator[Cell]:

@@ -37,13 +37,10 @@ def plan(
 ) -> Plan:
     """The cells of a preset, for seeds 0 .. seeds-1; `heads` and `dims` keep only those.
 
-    Raises InputError for an unknown preset or head, or when nothing is left.
+    Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
     if preset not in PRESETS:
         raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    for label in heads or ():
-        if label not in HEADS:
-            raise InputError(f"--head: {label!r} is no head of {NAME}{nearest(label, HEADS)}")
     count, recipes = PRESETS[preset]
     cells = [
         Cell(
@@ -53,14 +50,11 @@ def plan(
             recipe=recipe,
             evaluations=_evaluations(),
         )
-        for label in heads or HEADS
+        for label in HEADS
         for recipe in recipes
-        if not dims or 1 in dims
     ]
-    if not cells:
-        raise InputError(f"--dim: {NAME} has heads of dimension 1 only")
     numbers = range(count if seeds is None else seeds)
-    return Plan(name=NAME, preset=preset, cells=cells, seeds=numbers, block=16, part=bool(heads or dims))
+    return Plan(NAME, preset, cells, numbers, block=16).select(heads or (), dims or ())
 
 
 def _evaluations() -> tuple[Evaluation, ...]:

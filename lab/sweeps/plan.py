@@ -173,19 +173,22 @@ class Plan:
     def select(self, heads: Collection[str] = (), dims: Collection[int] = ()) -> "Plan":
         """The part of the plan with these head labels and these dimensions; nothing given means all.
 
-        Raises InputError for a head or dimension that no cell has.
+        Raises InputError for a head or dimension that no cell has, or when no cell has both.
         """
+        where = f"{self.name}, preset {self.preset}"
         for head in heads:
             if head not in (labels := {cell.head.label for cell in self.cells}):
-                raise InputError(f"{self.name}: head: {head} is not in this experiment{nearest(head, labels)}")
+                raise InputError(f"{where}: head: {head} is not in it{nearest(head, labels)}")
         for dim in dims:
             if dim not in (known := sorted({cell.head.dim for cell in self.cells})):
-                raise InputError(f"{self.name}: dim: {dim} is not in this experiment; valid: {_listed(known)}")
+                raise InputError(f"{where}: dim: {dim} is not in it; valid: {_listed(known)}")
         cells = [
             cell
             for cell in self.cells
             if (not heads or cell.head.label in heads) and (not dims or cell.head.dim in dims)
         ]
+        if not cells:
+            raise InputError(f"{where}: no cell has both one of these heads and one of these dimensions")
         return dataclasses.replace(self, cells=cells, part=self.part or len(cells) < len(self.cells))
 
     def blocks(self) -> list[tuple[int, ...]]:

@@ -168,7 +168,7 @@ def test_figures_refuse_incomplete_results(fpa_lab):
     [
         (["sweep", "target_setz"], "unknown experiment target_setz; did you mean target_sets?"),
         (["sweep", "tiny", "--preset", "papr"], "--preset: unknown preset 'papr'; did you mean paper?"),
-        (["sweep", "target_sets", "--head", "fox-gat0"], "--head: unknown head 'fox-gat0'; did you mean fox-gate0?"),
+        (["sweep", "target_sets", "--head", "fox-gat0"], "head: fox-gat0 is not in it; did you mean fox-gate0?"),
         (["sweep", "tiny", "--seeds", "0"], "sweep: Invalid value for '--seeds'"),
         (["sweep", "tiny", "--seeds", "-3"], "sweep: Invalid value for '--seeds'"),
         (["sweep", "tiny", "--dim", "1,-2"], "--dim: -2: expected whole numbers of at least 0"),

@@ -172,8 +172,12 @@ def test_select_is_a_part():
     assert not plan.select().part
     with pytest.raises(InputError, match="did you mean fpa-walk-tied"):
         plan.select(heads=["fpa-walk-tide"])
-    with pytest.raises(InputError, match="dim: 7 is not in this experiment; valid: 1, 2"):
-        plan.select(dims=[7])
+    with pytest.raises(InputError, match="dim: 7 is not in it; valid: 1, 2"):
+        plan.select(dims=[1, 7])
+    with pytest.raises(InputError, match="no cell has both"):
+        Plan("fake", "quick", [make_cell("fox-gate4", 8), make_cell("fpa-walk-tied", 1)], [0]).select(
+            ["fox-gate4"], [1]
+        )
 
 
 def test_labels_tell_cells_apart():
