@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli.console import print_json, print_table
+from lab.cli.console import print_json, print_table, working
 from lab.cli.errors import say
 from lab.cli.options import DEFAULT_STORE, StoreFile, words
 from lab.errors import InputError, nearest
@@ -46,11 +46,12 @@ def results(
     from lab.sweeps import load_frames, summarise
 
     path = published_folder() if source == "published" else Path(source)
-    frames = load_frames(path, [name], preset=preset)
-    if frames.cells.empty:
-        raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
-    missing = missing_cells(path, name, frames)
-    summary = best_dimensions(summarise(frames)) if best else summarise(frames)
+    with working("reading results"):
+        frames = load_frames(path, [name], preset=preset)
+        if frames.cells.empty:
+            raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
+        missing = missing_cells(path, name, frames)
+        summary = best_dimensions(summarise(frames)) if best else summarise(frames)
     if format == "csv":
         print(summary.drop(columns="config").to_csv(index=False, lineterminator="\n"), end="")
     elif format == "json":
@@ -164,7 +165,8 @@ def figures(
     from figures import Incomplete, make_figures
 
     try:
-        paths = make_figures(words(names), source, words(format, "--format") or ("pdf", "svg", "png"), out, partial)
+        with working("drawing"):
+            paths = make_figures(words(names), source, words(format, "--format") or ("pdf", "svg", "png"), out, partial)
     except Incomplete as incomplete:
         say(str(incomplete))
         for line in incomplete.missing:
