@@ -48,6 +48,8 @@ def prove(
         print_json({"size": number, "holds": all(o.holds for o in outcomes), "claims": [vars(o) for o in outcomes]})
     else:
         _print(outcomes)
+        for outcome in outcomes if claims else ():
+            print(f"{outcome.claim}: checked are {outcome.checked}")
     return int(not all(outcome.holds for outcome in outcomes))
 
 

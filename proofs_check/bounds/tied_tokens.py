@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from proofs_check.keysets import Histories
 
 MAX_PROGRAMMES = 1500  # linear programmes of one search: some ten seconds
+MAX_DEPTH = 150  # of cases within cases; the checker reads 200
 CUTS = 40  # violated demands that join the programme in one round
 DENOMINATORS = (1, 60, 10**4, 10**7)
 
@@ -168,6 +169,7 @@ class _Search:
         used = sorted({int(t) for row in rows for t in row.types[row.push]})
         self.key_types = used if levels == "offset" else []
         self.size = types + len(self.key_types)
+        self.depth = 0
         self.common: dict[Vector, Demand] = {}  # demands in force in every case
         self.counts = [_counts(row.types, types) for row in rows]
 
@@ -198,6 +200,9 @@ class _Search:
         window = range(int(old.need[at]) + 1, int(old.gone[at]) + 1)
         heights = self.walk(row, point)
         cases: dict[int, Reason] = {}
+        if self.depth == MAX_DEPTH:
+            raise _Stop(f"the search came to more than {MAX_DEPTH} cases within each other")
+        self.depth += 1
         for position in sorted(window, key=lambda t: (int(heights[t]), t)):
             need, gone = old.need.copy(), old.gone.copy()
             need[at], gone[at] = position - 1, position
@@ -206,6 +211,7 @@ class _Search:
             if not isinstance(result, Reason):
                 return result
             cases[position] = result
+        self.depth -= 1
         return Cases(row, int(old.key[at]), tuple(sorted(cases.items())))
 
     def in_force_everywhere(self, demand: Demand) -> bool:

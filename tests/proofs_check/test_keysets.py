@@ -230,7 +230,9 @@ def test_an_alias_bomb_is_refused_at_its_first_alias():
 # Fuzzing: a specification or one InputError line, never anything else.
 
 NAMES = st.sampled_from(["a", "b", "c", "no", "1", 1, 2, True, None, 1.5, "", "x\n", "é", "\ud800", -3, 10**30])
-EVENTS = st.dictionaries(st.sampled_from(["push", "query", "pull"]), NAMES | st.lists(NAMES, max_size=3), max_size=2)
+EVENTS = st.dictionaries(
+    st.sampled_from(["push", "query", "token", "pull"]), NAMES | st.lists(NAMES, max_size=3), max_size=2
+)
 SPECS = st.fixed_dictionaries(
     {},
     optional={
