@@ -95,6 +95,8 @@ def make(name: str, option: list[str] | None, spec: Path | None, path: Path | No
         if options:
             raise InputError(f"--option: {next(iter(options))}: not used together with --spec {spec}")
         options = _custom_options(spec)
+    elif name == CUSTOM and not options:
+        raise InputError("custom: expected --spec FILE, the key sets to draw")
     if path is not None:
         if name != SOURCE_SCOPES:
             raise InputError(f"--path: belongs to the task {SOURCE_SCOPES}, not to {name}")

@@ -86,6 +86,7 @@ def test_a_specification_becomes_a_task(fpa_lab, tmp_path):
         (["nested-scope", "--option", "train_length=100000000000"], "tokens at once; expected at most 100,000,000"),
         (["nested-scope", "--index", "99999999999999999999"], "--index"),
         (["custom", "--spec", "sets.yaml", "--option", "keys=3"], "--option: keys: not used together with --spec"),
+        (["custom"], "custom: expected --spec FILE"),
         (["custom", "--spec", "missing.yaml"], "missing.yaml: cannot be read"),
         (["custom", "--spec", "typed.yaml"], "typed.yaml: token: token types are for check"),
         (["custom", "--spec", "empty.yaml"], "empty.yaml: expected a specification, found an empty file"),
