@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SINGLE_COLUMN = 3.3  # inches
-DOUBLE_COLUMN = 6.8
+DOUBLE_COLUMN = 6.8  # inches
 PNG_DPI = 300
 FORMATS = ("pdf", "svg", "png")
 

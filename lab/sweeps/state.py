@@ -1,6 +1,5 @@
 """How far a plan is: seeds done, failed and missing, cell by cell."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.sweeps.plan import Plan
@@ -37,8 +36,3 @@ def status(store: Store | None, plan: Plan) -> list[CellStatus]:
         trace = traces.get(cell.id, "") if broken else ""
         rows.append(CellStatus(plan.name, plan.preset, cell.id, cell.label, len(stored), len(broken), missing, trace))
     return rows
-
-
-def totals(rows: Sequence[CellStatus]) -> dict[str, int]:
-    """Seeds done, failed and missing, over all cells."""
-    return {name: sum(getattr(row, name) for row in rows) for name in ("done", "failed", "missing")}

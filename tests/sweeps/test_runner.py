@@ -7,8 +7,11 @@ from sweeps_fakes import make_plan, quick_unit
 import lab.training
 from lab.errors import InputError
 from lab.sweeps import InlineExecutor, Interrupted, LocalExecutor, Plan, Store, run, status
-from lab.sweeps.state import totals
 from lab.sweeps.unit import run_unit
+
+
+def totals(rows) -> dict[str, int]:
+    return {name: sum(getattr(row, name) for row in rows) for name in ("done", "failed", "missing")}
 
 
 def counts(report):
