@@ -88,7 +88,7 @@ def any_eviction(size: int) -> Iterator[Instance]:
         length = 10 * size
         drawn = [rng.randint(at + 1, length) if rng.random() < 0.7 else 0 for at in range(length)]
         yield eviction_reads(drawn) and eviction_weights(drawn), f"death times {drawn} (random, seed 1, case {case})"
-    for length in range(2, size + 4):
+    for length in range(2, min(size, 6) + 4):
         for field in product(range(3), repeat=length):
             for level in range(3):
                 paid = [penalties([level] * length, field, query)[0] for query in range(length)]
