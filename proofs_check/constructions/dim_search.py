@@ -1,9 +1,10 @@
 """dim-search: heads of less dimension than any construction, found by training and made exact (THEORY.md,
 construction).
 
-Only a hint comes from floating point. Keys, biases, gates and queries are trained together (a smooth loss that is zero
-exactly when every query is read with a gap of 1, L-BFGS, several seeded starts). What it finds is turned into fractions
-and counts only if the exact window and gap are those of the notion. That it finds nothing proves nothing.
+Only a hint comes from floating point. Keys, biases, gates and queries are trained together (a smooth loss that is
+zero exactly when every query is read with a gap of 1, conjugate gradients, several seeded starts). What it finds is
+turned into fractions and counts only if the exact window and gap are those of the notion. That it finds nothing
+proves nothing.
 
 From numbers to fractions. Separation and windows are open conditions: round to ever finer grids until the exact check
 passes. Uniform asks for equations, one for each read key of each query, linear in the key and linear in the query.
@@ -26,7 +27,6 @@ from proofs_check.constructions.linear_head import LinearHead, reads
 MAX_CELLS = 4_000  # keys times queries of what is trained
 STARTS = 6
 STEPS = 300
-SOLVED = 1e-7  # loss from which fractions are tried
 GRIDS = tuple(2**power for power in range(1, 17, 3))
 
 
@@ -51,7 +51,7 @@ def attempt(
     trainer = _Trainer(cases, head, notion, ratio, dimension)
     for start in range(starts):
         loss, numbers = trainer.train(np.random.default_rng((dimension, start)), steps)
-        if loss > SOLVED:
+        if loss > trainer.solved:
             continue
         if notion == "uniform":
             options = [_uniform(trainer, numbers, grid) for grid in GRIDS[1:4]]
@@ -80,6 +80,8 @@ class _Trainer:
     def __init__(self, cases: Cases, head: Head, notion: str, ratio: Fraction, dimension: int):
         self.cases, self.head, self.notion, self.dimension = cases, head, notion, dimension
         self.half = 0.0 if notion == "uniform" else 0.45 * float(ratio)  # of the window, for a gap of 1
+        slack = {"separation": 0.45, "window": 0.04 * float(ratio), "uniform": 1e-3}[notion]
+        self.solved = slack**2  # the loss from which fractions are tried
         n, m = cases.keys, cases.queries
         self.after = np.zeros((m, n, 0))  # how often a gate counts against a key
         if head.name == "fox" and cases.block is not None:
@@ -98,9 +100,7 @@ class _Trainer:
     def train(self, rng: np.random.Generator, steps: int) -> tuple[float, _Numbers]:
         """The least loss found from one start."""
         start = rng.normal(size=self.sizes[-1] + self.cases.queries)
-        found = minimize(
-            self.loss, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxfun": 2 * steps, "maxcor": 20}
-        )
+        found = minimize(self.loss, start, jac=True, method="CG", options={"maxiter": steps})
         return float(found.fun), self.split(found.x)
 
     def loss(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
