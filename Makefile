@@ -43,4 +43,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks
+	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -97,8 +97,8 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     rows = [_row(row, factors, bool(variants), files) for row in summary.to_dict("records")]
     print_table(header, rows, left=3 if variants else 2)
     print("Medians over seeds. A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x.")
-    if any(below_chance(row, factors) for row in summary.to_dict("records")):
-        print("↓: below chance, the loss is above that of a reader that weights all keys so far equally.")
+    if any(below_chance(row, factor) for row in summary.to_dict("records") for factor in factors):
+        print("↓: below chance, the loss there is above that of a reader that weights all keys so far equally.")
     if summary["rates"].str.contains(",").any():
         print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
     if files:
@@ -120,18 +120,20 @@ def _row(row: dict[Any, Any], factors: Sequence[float], variants: bool, files: d
     first = f"{factors[0]:g}x" if factors else "1x"
     cells = [row["task"], row["head"], *([row["variant"]] if variants else []), row["dim"]]
     cells += [f"{row['learning_rate']:g}", row["n"], row["successes"], f"{row['low']:.2f}–{row['high']:.2f}"]
-    tv = row.get(f"tv_{first}_median")
-    cells += [
-        f"↓ {tv:.3f}" if below_chance(row, factors) else tv,
-        *(row.get(f"exact_{factor:g}x_median") for factor in factors),
-    ]
+    cells += [row.get(f"tv_{first}_median"), *(_exact(row, factor) for factor in factors)]
     cells += [files.get(row["cell"])] if files else []
     return [*cells, row.get(f"chance_tv_{first}"), row.get(f"chance_exact_{first}")]
 
 
-def below_chance(row: dict[Any, Any], factors: Sequence[float]) -> bool:
-    """Whether a head does worse, at the first of these lengths, than a reader that forgets nothing."""
-    return bool(factors) and row.get(f"below_chance_{factors[0]:g}x") is True
+def _exact(row: dict[Any, Any], factor: float) -> Any:
+    """The exact-set rate at a length, marked where the head does worse there than a reader that forgets nothing."""
+    rate = row.get(f"exact_{factor:g}x_median")
+    return f"↓ {rate:.3f}" if below_chance(row, factor) else rate
+
+
+def below_chance(row: dict[Any, Any], factor: float) -> bool:
+    """Whether the loss at a length is above that of a reader that weights all keys so far equally."""
+    return row.get(f"below_chance_{factor:g}x") is True
 
 
 def scope_rates(frames: "Frames") -> dict[str, float]:

@@ -119,8 +119,9 @@ class SourceScopes(Task):
         root = Path(sysconfig.get_path("stdlib") if self.path is None else self.path)
         whole = hashlib.sha256()
         for path in sorted(_spread(_python_files(root, self.include_tests), self.max_files)):
+            name = path.relative_to(root).as_posix()  # "." where the root is the file itself
             content = path.read_bytes() if os.access(path, os.R_OK) else b""
-            whole.update(path.name.encode() + b"\0" + hashlib.sha256(content).digest())
+            whole.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
         return whole.hexdigest()
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from lab.cli import demo
 from lab.cli.demo import all_sets
+from lab.cli.sweeps import plan_of
 
 
 @pytest.fixture
@@ -47,3 +48,9 @@ def test_demo_needs_a_folder_it_can_write(fpa_lab, tiny):
 def test_all_sets():
     assert len(set(all_sets(4).split(";"))) == 2**4 - 1
     assert "1,3,4" in all_sets(4).split(";")
+
+
+def test_the_demo_runs_a_preset_that_exists():
+    plan = plan_of(demo.EXPERIMENT, demo.PRESET)
+    assert {cell.head.kind for cell in plan.cells} == {"softmax", "fox", "fpa"}
+    assert {cell.task.name for cell in plan.cells} == {"nested-scope", "leveled-dips", "subset-drop"}

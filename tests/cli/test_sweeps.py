@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import experiments
-from lab.cli import run, sweeps
+from lab.cli import results, run, sweeps
 from lab.cli.results import best_dimensions, shown_factors
 from lab.sweeps import InlineExecutor, Store
 
@@ -298,3 +298,8 @@ def test_a_full_disk_is_one_line_and_keeps_the_store(fpa_lab):
     assert "full" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert fpa_lab("sweep", "tiny", "--store", "a store.sqlite").status == 0
+
+
+def test_a_rate_below_chance_is_marked_at_its_own_length():
+    row = {"exact_1x_median": 0.3751, "below_chance_1x": False, "exact_8x_median": 0.0429, "below_chance_8x": True}
+    assert [results._exact(row, factor) for factor in (1.0, 8.0, 16.0)] == [0.3751, "↓ 0.043", None]

@@ -283,5 +283,6 @@ def test_the_data_version_follows_names_and_contents(tmp_path):
     assert make_task("source-scopes", path=str(tmp_path)).data_version() == first
     (tmp_path / "a.py").write_text("x = 2\nx\n")
     second = task.data_version()
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.py").rename(tmp_path / "inner" / "a.py")
     assert len({first, second, task.data_version()}) == 3
