@@ -12,21 +12,6 @@ def dot(left: Vector, right: Vector) -> Number:
     return sum((a * b for a, b in zip(left, right) if a and b), 0)
 
 
-def rank(rows: Sequence[Vector]) -> int:
-    """Rank of a matrix, by elimination."""
-    left, found = [list(row) for row in rows], 0
-    for column in range(len(left[0]) if left else 0):
-        pivot = next((at for at in range(found, len(left)) if left[at][column]), None)
-        if pivot is None:
-            continue
-        left[found], left[pivot] = left[pivot], left[found]
-        for row in left[found + 1 :]:
-            if factor := Fraction(row[column]) / left[found][column]:
-                row[:] = [a - factor * b for a, b in zip(row, left[found])]
-        found += 1
-    return found
-
-
 def positive_definite(matrix: Sequence[Sequence[int]]) -> bool:
     """Whether a symmetric matrix of whole numbers is: whether all pivots d of its LDLᵀ are above 0.
 

@@ -40,10 +40,11 @@ class Query:
         need(len(set(keys)) == len(keys), f"{self.row.name}: a key is named twice")
         return keys
 
-    def between(self, keys: list[str]) -> tuple[Hashable, int]:
-        """The tokens between the first and the last of the keys, and how many of them are drops."""
+    def between(self, keys: list[str]) -> tuple[Hashable, Hashable]:
+        """The tokens between the first and the last of the keys, and how many of them are drops (in a history: its
+        name for both, since nothing is known of its tokens)."""
         if self.block is None:
-            return self.row.name, 0
+            return self.row.name, self.row.name
         blocks = [self.block[key] for key in keys]
         kept = [key in self.alive for key in self.present if min(blocks) <= self.block[key] < max(blocks)]
         return tuple(kept), kept.count(False)
