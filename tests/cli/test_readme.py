@@ -9,6 +9,7 @@ import typer
 
 import lab
 from lab.cli import app
+from proofs_check.answer import check
 from proofs_check.keysets import loads
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +42,10 @@ def test_command_lines_of_the_documents_exist(line):
 
 
 def test_specifications_of_the_readme_are_specifications():
-    family, history = (loads(text, "readme.yaml") for text in blocks("yaml"))
-    assert (family.form, history.form) == ("family", "history")
+    family, history, tokens = (loads(text, "readme.yaml") for text in blocks("yaml"))
+    assert (family.form, history.form, tokens.form) == ("family", "history", "history")
+    increments = check(tokens).heads["fpa-tied-tokens"]["increments"]
+    assert increments == {"x": 0, "open": 1, "close": -1}
     (text,) = blocks("text")
     assert loads(text, "readme.txt").targets == ((0, 1), (2,), (0, 2, 3))
 
