@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from figures.inputs import Results
 
-WIDTH = 0.8  # of a length's place that the heads fill
+WIDTH = 0.56  # of a length's place that the heads fill
 
 
 def draw(results: Results) -> Drawing:

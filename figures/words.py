@@ -60,10 +60,15 @@ def chance(results: Results, metric: str = "exact", what: str = "exact-set rate"
 
 
 def counts(table: pd.DataFrame) -> str:
-    """Seeds that succeed, per family, over everything in the table."""
-    texts = []
-    for family in panels.families(table["head"].tolist()):
-        mine = table[table["head"].map(style.family_of) == family]
-        name = style.FAMILY_NAMES.get(family, family)
-        texts.append(f"{name} {int(mine['successes'].sum())} of {int(mine['n'].sum())}")
-    return f"Over all heads and dimensions shown, seeds that succeed: {listing(texts)}."
+    """Seeds that succeed, per task and head over its dimensions; what never succeeds is counted together."""
+    texts, never = [], 0
+    for task in panels.tasks_in_order(table["task"]):
+        for head in style.in_order(table["head"]):
+            mine = table[(table["task"] == task) & (table["head"] == head)]
+            successes, n = int(mine["successes"].sum()), int(mine["n"].sum())
+            if successes:
+                texts.append(f"{style.HEAD_NAMES.get(head, head)} {successes} of {n} ({task})")
+            else:
+                never += n
+    found = f"{listing(texts)}; " if texts else ""
+    return f"Over all dimensions shown, seeds that succeed: {found}of every other head 0 of {never}."

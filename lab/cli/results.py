@@ -61,7 +61,8 @@ def results(
     for cell in missing[:5]:
         say(f"incomplete: {cell}")
     if len(missing) > 5:
-        say(f"incomplete: and {len(missing) - 5} more cells; see fpa-lab status")
+        where = "; see fpa-lab status" if path.is_file() else ""
+        say(f"incomplete: and {len(missing) - 5} more cells{where}")
     return int(bool(missing))
 
 

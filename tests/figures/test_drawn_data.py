@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import accumulate, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
-from figures import build, mechanism, style
+from figures import build, mechanism, style, words
 from figures.inputs import Results
 from lab.errors import InputError
 from lab.sweeps import clopper_pearson
@@ -294,3 +295,10 @@ def test_results_of_two_recipes_are_an_input_error(results):
     frames = replace(results.frames, cells=pd.concat([cells, other], ignore_index=True))
     with pytest.raises(InputError, match="several variants"):
         drawing("success", Results(frames))
+
+
+def test_successes_are_counted_per_task_and_head():
+    columns = ["task", "head", "dim", "successes", "n"]
+    rows = [("a", "fpa-walk-tied", 1, 3, 4), ("a", "fpa-walk-tied", 2, 4, 4), ("a", "fox-gate0", 1, 0, 4)]
+    text = words.counts(pd.DataFrame([*rows, ("b", "fpa-walk-tied", 1, 0, 4)], columns=columns))
+    assert text.endswith("succeed: FPA walk tied 7 of 8 (a); of every other head 0 of 8.")
