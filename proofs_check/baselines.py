@@ -173,7 +173,7 @@ SEARCHES = {None: "not needed", True: "exact", False: "cut, so a lower bound: la
 
 def _witness(best: Lower | None, upper: LinearHead | None) -> Entry:
     """Why the bounds hold, in short; the certificates have it in full."""
-    below = "nothing better than 0 found" if best is None else f"at least {best.dimension}: {best.text}"
+    below = "no lower bound above 0" if best is None else f"at least {best.dimension}: {best.text}"
     above = "no construction small enough to be written out"
     if upper is not None:
         above = f"{upper.dimension} suffice{'s' * (upper.dimension == 1)}: {upper.name}"
@@ -240,7 +240,7 @@ class Fixed:
             where = where if isinstance(self.spec, Family) else f"history {row + 1}, event {count},"
             said.append(f"{where} reads {high} {how} {low}")
         frozen = "a key's logit" if self.head == "softmax" else "the ratio of their weights"
-        text = f"{'; '.join(said[:4])}{'; ...' * (len(said) > 4)}: with a fixed query {frozen} does not depend on which"
+        text = f"{'; '.join(said[:4])}{'; ...' * (len(said) > 4)}: with a fixed query {frozen} is the same whichever is asked for"
         return {"kind": "frozen-ratio", "cycle": steps, "text": text}
 
     def names(self, keys: Iterable[int]) -> list[str]:

@@ -70,6 +70,8 @@ def check(
         print_json(document)
     else:
         print_answer(document)
+        if specification.form == "family" and specification.keys != tuple(str(n + 1) for n in range(document["keys"])):
+            print(f"Keys in order: {_cut(list(specification.keys), ', ')}; the order matters.")
     return int(not answer.realisable)
 
 
@@ -91,7 +93,7 @@ def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
     dips = document["dips"]
     where = dips.replace("-", " ") if isinstance(dips, str) else f"after {_cut(dips, ', ')}"
     what = "target sets" if document["form"] == "family" else "queries"
-    print(f"{document['keys']} keys, {document['targets']} {what}, dips {where}.")
+    print(f"{_count(document['keys'], 'keys')}, {_count(document['targets'], what)}, dips {where}.")
     rows = []
     reasons: dict[tuple[str, str, str], list[str]] = {}  # which notions share a reason
     for head, entry in document["heads"].items():
@@ -110,6 +112,15 @@ def print_answer(document: dict[str, Any], *, short: bool = False) -> None:
                 print(f"    {line}")
     if document["certificates"]:
         print(f"Certificates: {document['certificates']}; check them with: fpa-lab verify {document['certificates']}")
+
+
+def _count(number: int, things: str) -> str:
+    """
+    >>> _count(1, "queries"), _count(2, "keys")
+    ('1 query', '2 keys')
+    """
+    one = {"keys": "key", "target sets": "target set", "queries": "query"}
+    return f"{number} {one[things] if number == 1 else things}"
 
 
 def verdicts(entry: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -99,7 +99,14 @@ def window(cases: Cases, names: Names, head: Head, goal: int, ratio: Fraction) -
     size = pairs.dimension
     witness = {"pairs": [names(pair) for pair in pairs.pairs], "queries": _queries(pairs.queries), "dimension": size}
     assumed = head.assumed("window", ratio)
-    yield Lower(size, "shattered-pairs", "fox-pairs", assumed, witness, f"{size} pairs of keys are shattered")
+    yield Lower(
+        size,
+        "shattered-pairs",
+        "fox-pairs",
+        assumed,
+        witness,
+        f"{size} pair{'s' * (size > 1)} of keys {'are' if size > 1 else 'is'} shattered",
+    )
     few = few_sets.few_sets(cases, head=head.name)
     if few is not None:
         yield trace(few, names, head, ratio)
