@@ -240,7 +240,8 @@ class Fixed:
             where = where if isinstance(self.spec, Family) else f"history {row + 1}, event {count},"
             said.append(f"{where} reads {high} {how} {low}")
         frozen = "a key's logit" if self.head == "softmax" else "the ratio of their weights"
-        text = f"{'; '.join(said[:4])}{'; ...' * (len(said) > 4)}: with a fixed query {frozen} is the same whichever is asked for"
+        demands = "; ".join(said[:4]) + "; ..." * (len(said) > 4)
+        text = f"{demands}: with a fixed query {frozen} is the same whichever is asked for"
         return {"kind": "frozen-ratio", "cycle": steps, "text": text}
 
     def names(self, keys: Iterable[int]) -> list[str]:
