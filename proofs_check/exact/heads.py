@@ -49,6 +49,7 @@ def construction(given: Fields, witness: Fields, spec: Specification) -> str:
     head = assume_model(given, "separation", "window", "uniform", biases=True)
     fields(witness, ("dimension", "keys", "biases", "gates", "queries", "window", "gap"), "witness")
     queries, dimension = Queries(spec), whole(witness["dimension"], "dimension")
+    need(dimension >= 0, "dimension: expected at least 0")  # without keys and queries no matrix would show it
     (biases,) = matrix([witness["biases"]], 1, len(spec.keys), "biases")
     keys = matrix(witness["keys"], len(spec.keys), dimension, "keys")
     asked = matrix(witness["queries"], len(queries), dimension, "queries")

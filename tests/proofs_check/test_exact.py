@@ -16,6 +16,7 @@ from proofs_check.bounds.family_decision import family_decision
 from proofs_check.bounds.walk_is_a_stack import walk_decision
 from proofs_check.certificates import Certificates
 from proofs_check.exact.fpa import assumptions
+from proofs_check.exact.heads import model
 from proofs_check.keysets import from_options, loads
 from tests.proofs_check import oracle
 
@@ -236,6 +237,20 @@ def test_without_a_specification_nothing_is_proved_about_one():
         )
         (verdict,) = exact.verify(doc)
         assert (verdict.accepted, verdict.statement) == (False, "specification: expected one")
+
+
+def test_a_dimension_below_zero_is_rejected():
+    """Without keys and queries no row of a matrix has that length or another."""
+    certificates = Certificates(loads(HISTORY))
+    head = {"dimension": -1, "keys": [], "biases": [], "gates": [], "queries": [], "window": 0, "gap": None}
+    certificates.add("construction", "construction", model("softmax", "separation"), head)
+    doc = certificates.document()
+    doc["specification"] = {"keys": [], "histories": [[]]}
+    doc["certificates"][0]["assumptions"]["specification"] = exact.digest(doc["specification"])
+    (verdict,) = exact.verify(doc)
+    assert (verdict.accepted, verdict.statement) == (False, "dimension: expected at least 0")
+    doc["certificates"][0]["witness"]["dimension"] = 0
+    assert accepted(doc) == [True]
 
 
 def test_two_dips_at_one_slot_are_rejected():
