@@ -74,6 +74,7 @@ def frozen_logits(given: Fields, witness: Fields, spec: Specification) -> str:
     found = [[rational(value, "logits") for value in entries(part, "logits")] for part in lists]
     row_at = {id(row): at for at, row in enumerate(spec.rows)}
     value_of: dict[Hashable, Number] = {}
+    prefixes: dict[Hashable, int] = {}
     measured = Measured()
     for number in range(1, len(queries) + 1):
         query = queries.query(number)
@@ -81,8 +82,9 @@ def frozen_logits(given: Fields, witness: Fields, spec: Specification) -> str:
         names = [event for event in query.row.events if isinstance(event, str)] if fox else spec.keys
         need(len(own) == len(names), f"logits: expected {len(names)} in {query.row.name}, found {len(own)}")
         logits = {key: value for key, value in zip(names, own) if key in query.present}
+        before = query.all_before(prefixes) if fox else {}
         for key, value in logits.items() if fox else ():
-            need(value_of.setdefault(_node(query, key, True), value) == value, f"logits: {show(key)} has two")
+            need(value_of.setdefault((key, before[key]), value) == value, f"logits: {show(key)} has two")
         measured.add(query, logits)
     measured.agree(witness, ratio if window else None)
     return f"logits that a fixed query can have read all {len(queries)} targets"

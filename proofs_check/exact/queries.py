@@ -53,6 +53,23 @@ class Query:
         """The tokens before a key."""
         return self.between([next(iter(self.present)), key])[0]
 
+    def all_before(self, known: dict[Hashable, int]) -> dict[str, Hashable]:
+        """The tokens before every key, as names that are equal where the tokens are; `known` is shared by all queries.
+
+        In one pass over the keys: tokens up to a block are named by those up to the block before, and the block's own.
+        """
+        if self.block is None:
+            return dict.fromkeys(self.present, self.row.name)
+        names: dict[str, Hashable] = {}
+        name, block = 0, -1
+        kept: list[bool] = []
+        for key in self.present:
+            if self.block[key] != block:
+                name, block, kept = known.setdefault((name, tuple(kept)), len(known) + 1), self.block[key], []
+            names[key] = name
+            kept.append(key in self.alive)
+        return names
+
     def gates(self, gate: list[Any]) -> list[Any]:
         """For each present key the sum of the gates of the drops after it, given the gate of each key's drop."""
         assert self.block is not None

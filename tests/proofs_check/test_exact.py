@@ -1,6 +1,7 @@
 """The trusted core: accepts what is true, rejects what is not, and never fails otherwise."""
 
 import copy
+import itertools
 import json
 import random
 import subprocess
@@ -17,6 +18,8 @@ from proofs_check.bounds.walk_is_a_stack import walk_decision
 from proofs_check.certificates import Certificates
 from proofs_check.exact.fpa import assumptions
 from proofs_check.exact.heads import model
+from proofs_check.exact.queries import Queries
+from proofs_check.exact.specification import read_specification
 from proofs_check.keysets import from_options, loads
 from tests.proofs_check import oracle
 
@@ -362,3 +365,20 @@ def test_any_bytes_get_verdicts(tmp_path_factory, content):
     file = tmp_path_factory.mktemp("fuzz") / "c.json"
     file.write_bytes(content)
     assert not any(verdict.accepted for verdict in exact.verify_file(str(file)))
+
+
+def test_tokens_before_a_key_have_one_name_each():
+    """The names given in one pass are equal exactly where the tokens are."""
+    rng = random.Random(0)
+    for _ in range(200):
+        n = rng.randint(1, 6)
+        sets = [sorted(rng.sample(range(1, n + 1), rng.randint(1, n))) for _ in range(rng.randint(1, 6))]
+        slots = sorted(rng.sample(range(1, n + 1), rng.randint(0, n)))
+        dips = rng.choice(["after-each-key", "at-end", slots])
+        spec = loads(json.dumps({"keys": n, "targets": sets, "dips": dips}))
+        queries, known = Queries(read_specification(Certificates(spec).document()["specification"])), {}
+        asked = [queries.query(number) for number in range(1, len(queries) + 1)]
+        named = [(query, query.all_before(known)) for query in asked]
+        for (one, names), (other, others) in itertools.product(named, repeat=2):
+            for key in one.present:
+                assert (one.before(key) == other.before(key)) == (names[key] == others[key])
