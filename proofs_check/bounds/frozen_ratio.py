@@ -246,11 +246,15 @@ def solve(spec: KeySetSpec, head: Head, notion: Notion, ratio: Fraction) -> Conf
     unit, slack = (ratio.denominator, ratio.numerator) if notion == "window" else (1, 0)
     edges: dict[tuple[Hashable, Hashable], tuple[int, Step]] = {}
     for count, (low, high, strict, step) in enumerate(_demands(spec, head, notion)):
-        if count > MAX_DEMANDS:
+        if count == MAX_DEMANDS:
             return TooLarge(f"more than {MAX_DEMANDS:,} pairs of a key that is read and another one")
         length = unit if strict else -slack
         if (low, high) not in edges or edges[low, high][0] < length:
             edges[low, high] = length, step
+    for (low, high), (length, step) in edges.items():  # a circle of two where there is one
+        back = edges.get((high, low))
+        if back is not None and length + back[0] > 0:
+            return Conflict((step, back[1]))
     value: dict[Hashable, int] = dict.fromkeys((node for edge in edges for node in edge), 0)
     came: dict[Hashable, tuple[Hashable, Step]] = {}
     risen = True
