@@ -39,7 +39,7 @@ from proofs_check.keysets import Family, Histories, KeySetSpec
 
 EPSILON = 1e-6  # total variation for which mask and penalty scale of the numeric runs are chosen
 SAMPLED_QUERIES = 32
-SAMPLED_TOKENS = 500_000
+SAMPLED_TOKENS = 100_000
 LISTED = 100_000  # levels or dips up to which the answer lists them; the certificate always does
 
 Entry = dict[str, Any]

@@ -56,7 +56,14 @@ def check(
       fpa-lab check family.yaml --certificate answer.json
       printf 'a c\\nb\\na b d\\n' | fpa-lab check - --json
     """
-    specification = _specification(spec, keys, targets, dips)
+    from proofs_check.keysets import collector_paused
+
+    # Large specifications are millions of small lists: the collector would scan them at every step of the work.
+    with collector_paused():
+        return _check(_specification(spec, keys, targets, dips), dim_search, certificate, as_json)
+
+
+def _check(specification: "KeySetSpec", dim_search: bool, certificate: Path | None, as_json: bool) -> int:
     for warning in specification.warnings:
         say(f"warning: {warning}")
     with working("deciding"):
