@@ -144,7 +144,7 @@ def test_one_dimension_per_target_but_one():
 
 
 def test_groups_without_gates_are_as_few_as_there_can_be():
-    """Separation: the largest antichain of the keys' columns (Dilworth). Uniform: the different columns that are read."""
+    """Separation: the largest antichain of the keys' columns (Dilworth). Uniform: the different columns read."""
     rng = random.Random(3)
     for _ in range(80):
         spec = definitions.random_family(rng, 6, 12)
