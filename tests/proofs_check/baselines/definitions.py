@@ -143,7 +143,8 @@ def shattered(spec, assumed, w):
     half = w["traces"] == "half"
     there = all(t in found or (half and opposite(t) in found) for t in wanted)
     bound = len(keys) - 1 - (half and assumed["biases"] != "none")
-    return there and w["dimension"] == bound and same_tokens(spec, assumed, keys, w["queries"], counted)
+    good = there and w["dimension"] == bound and (half or w["traces"] == "all")
+    return good and same_tokens(spec, assumed, keys, w["queries"], counted)
 
 
 def pairs(spec, assumed, w):

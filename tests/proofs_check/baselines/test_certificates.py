@@ -275,3 +275,82 @@ def test_a_slot_that_is_not_there_has_no_gate():
     witness = {"dimension": 0, "keys": [[], []], "biases": [0, -1], "gates": [2, 100], "queries": [[], []]}
     found = both(spec, "construction", "construction", model("fox", "separation"), {**witness, "window": 0, "gap": 1})
     assert found.accepted, found.statement
+
+
+# Statements that only one line of a checker stands against.
+
+SEPARATION, UNIFORM = model("softmax", "separation"), model("softmax", "uniform")
+
+
+def refused(spec, kind, claim, assumed, witness, because):
+    found = both(spec, kind, claim, assumed, witness)
+    assert not found.accepted
+    assert because in found.statement
+
+
+def test_shattered_by_halves_needs_one_of_each_two_complements():
+    """{1}, {2, 3} and {2} say nothing of {3} and {1, 2}."""
+    spec = family(3, [(0,), (1, 2), (1,), (0, 1)])
+    good = {"keys": ["k1", "k2", "k3"], "queries": [1, 3, 4], "traces": "half", "dimension": 1}
+    assert both(spec, "shattered-set", "softmax-shatter", SEPARATION, good).accepted
+    bad = {**good, "queries": [1, 2, 3]}
+    refused(spec, "shattered-set", "softmax-shatter", SEPARATION, bad, "complements")
+
+
+def test_endless_shattering_is_refused_at_once():
+    spec = family(70, [range(70)])
+    witness = {"keys": list(spec.keys), "queries": [1], "traces": "all", "dimension": 69}
+    refused(spec, "shattered-set", "softmax-shatter", SEPARATION, witness, "expected 2 to 24")
+    witness = {"pairs": [[a, b] for a in spec.keys[:6] for b in spec.keys[6:12]], "queries": [1], "dimension": 36}
+    assumed = model("softmax", "window", ratio="1/10")
+    refused(spec, "shattered-pairs", "fox-pairs", assumed, witness, "expected 2 to the number")
+
+
+def test_a_pair_of_one_value_shows_nothing():
+    spec = family(3, [(0,), (0, 2)])
+    assumed = model("softmax", "window", ratio="1/10")
+    for queries in ([1, 2], [1, 1]):
+        witness = {"pairs": [["k1", "k2"]], "queries": queries, "dimension": 1}
+        refused(spec, "shattered-pairs", "fox-pairs", assumed, witness, "missing")
+
+
+def test_radon_vectors_are_for_softmax():
+    doc = a_radon_vector()
+    doc["certificates"][0]["assumptions"] |= {"head": "fox", "gates": "one per slot"}
+    (verdict,) = exact.verify(doc)
+    assert not verdict.accepted
+
+
+@pytest.mark.parametrize("ratio", ["3/2", "1/1", "-1/10", 1])
+def test_a_window_is_less_than_the_gap_and_no_less_than_nothing(ratio):
+    spec = family(2, [(0,), (0, 1)])
+    logits = {"logits": [[1, 0]], "window": 1, "gap": 1}
+    refused(spec, "frozen-logits", "frozen-ratio", fixed_model("softmax", "window", ratio), logits, "ratio")
+    cycle = {"cycle": [{"query": 1, "low": "k2", "high": "k1"}, {"query": 2, "low": "k1", "high": "k2"}]}
+    refused(spec, "frozen-ratio", "frozen-ratio", fixed_model("softmax", "window", ratio), cycle, "ratio")
+    head = {"dimension": 0, "keys": [[], []], "biases": [1, 0], "gates": [], "queries": [[], []], "window": 1, "gap": 1}
+    refused(spec, "construction", "construction", model("softmax", "window", ratio=ratio), head, "ratio")
+    few = {"keys": ["k2"], "base": 2, "queries": [1], "dimension": 0}
+    refused(spec, "few-sets-trace", "few-sets", model("softmax", "window", ratio=ratio), few, "ratio")
+
+
+def test_two_keys_that_are_not_read_demand_nothing():
+    spec = family(3, [(0,)])
+    cycle = {"cycle": [{"query": 1, "low": "k2", "high": "k3"}, {"query": 1, "low": "k3", "high": "k2"}]}
+    refused(spec, "frozen-ratio", "frozen-ratio", fixed_model("softmax", "separation"), cycle, "not read")
+
+
+@pytest.mark.parametrize("gap", [0, -1])
+def test_a_gap_is_above_zero(gap):
+    spec = family(2, [(0,)])
+    logits = {"logits": [[gap, 0]], "window": 0, "gap": gap}
+    refused(spec, "frozen-logits", "frozen-ratio", fixed_model("softmax", "separation"), logits, "not separated")
+    head = {"dimension": 0, "keys": [[], []], "biases": [gap, 0], "gates": [], "queries": [[]], "window": 0, "gap": gap}
+    refused(spec, "construction", "construction", UNIFORM, head, "not separated")
+
+
+def test_no_biases_are_no_biases():
+    spec = family(2, [(0,)])
+    head = {"dimension": 0, "keys": [[], []], "biases": [1, 0], "gates": [], "queries": [[]], "window": 0, "gap": 1}
+    assert both(spec, "construction", "construction", UNIFORM, head).accepted
+    refused(spec, "construction", "construction", model("softmax", "uniform", biases="none"), head, "expected none")
