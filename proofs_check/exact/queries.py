@@ -71,12 +71,13 @@ class Query:
         return names
 
     def gates(self, gate: list[Any]) -> list[Any]:
-        """For each present key the sum of the gates of the drops after it, given the gate of each key's drop."""
+        """For each present key the sum of the gates of the drops after it, given the gate of each key's drop. (Drops of
+        keys at the end that no dip follows are not there; counted, they would lower all keys alike.)"""
         assert self.block is not None
         total: Any = 0
         sums: dict[int, Any] = {}
         for key, value in zip(reversed(self.present), reversed(gate)):
-            if key not in self.alive and self.block[key] < len(self.row.slots):  # type: ignore[arg-type]
+            if key not in self.alive:
                 total += value
             sums[self.block[key]] = total
         return [sums[self.block[key]] for key in self.present]

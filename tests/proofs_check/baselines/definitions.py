@@ -10,7 +10,7 @@ from math import ceil
 
 import numpy as np
 
-from proofs_check.keysets import Family
+from proofs_check.keysets import Family, Histories
 
 
 def subsets(n, at_most=None):
@@ -44,6 +44,23 @@ def random_family(rng, most_keys=5, most_targets=10):
     everywhere = tuple(range(n))
     slots = rng.choice([everywhere, everywhere, (n - 1,), tuple(k for k in everywhere if rng.random() < 0.5)])
     return family(n, targets, slots)
+
+
+def random_histories(rng):
+    n = rng.randint(2, 4)
+    histories = []
+    for _ in range(rng.randint(1, 3)):
+        left, there, events = rng.sample(range(n), n), [], []
+        while left or rng.random() < 0.5:
+            if left and rng.random() < 0.6:
+                there.append(left.pop())
+                events.append(there[-1])
+            elif there:
+                events.append(tuple(sorted(rng.sample(there, rng.randint(1, len(there))))))
+        histories.append(tuple(events))
+    if all(isinstance(event, int) for history in histories for event in history):
+        histories[0] = (*histories[0], (histories[0][0],))
+    return Histories(tuple("abcd"[:n]), tuple(histories))
 
 
 # Tokens and logits.

@@ -298,29 +298,12 @@ def test_fox_with_a_fixed_query_reads_within_a_window_exactly_the_sets_with_diff
             assert isinstance(found, frozen.Logits) == (len(set(firsts)) == len(firsts))
 
 
-def random_histories(rng):
-    n = rng.randint(2, 4)
-    histories = []
-    for _ in range(rng.randint(1, 3)):
-        left, there, events = rng.sample(range(n), n), [], []
-        while left or rng.random() < 0.5:
-            if left and rng.random() < 0.6:
-                there.append(left.pop())
-                events.append(there[-1])
-            elif there:
-                events.append(tuple(sorted(rng.sample(there, rng.randint(1, len(there))))))
-        histories.append(tuple(events))
-    if all(isinstance(event, int) for history in histories for event in history):
-        histories[0] = (*histories[0], (histories[0][0],))
-    return Histories(tuple("abcd"[:n]), tuple(histories))
-
-
 def test_histories_are_decided_as_their_demands_are_solved():
     """FoX within a window goes by consecutive queries; softmax takes the conflicts of FoX first."""
     rng = random.Random(13)
     seen = set()
     for _ in range(300):
-        spec = random_histories(rng)
+        spec = definitions.random_histories(rng)
         for head in ("softmax", "fox"):
             quick = frozen.frozen_ratio(spec, head, "window", Fraction(1, 10))
             slow = frozen.solve(spec, head, "window", Fraction(1, 10))

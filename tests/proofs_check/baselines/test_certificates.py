@@ -354,3 +354,24 @@ def test_no_biases_are_no_biases():
     head = {"dimension": 0, "keys": [[], []], "biases": [1, 0], "gates": [], "queries": [[]], "window": 0, "gap": 1}
     assert both(spec, "construction", "construction", UNIFORM, head).accepted
     refused(spec, "construction", "construction", model("softmax", "uniform", biases="none"), head, "expected none")
+
+
+@pytest.mark.parametrize(("bias", "good"), [(-1, True), (0, True), (Fraction(1, 2), False), (1, False)])
+def test_biases_may_allow_what_points_forbid(bias, good):
+    """c . b <= 0 for the corners of a square: a bias on a corner of the wanted diagonal."""
+    doc = a_radon_vector()
+    witness = doc["certificates"][0]["witness"]
+    witness["biases"] = [lower.number(bias / c) if c else 0 for c in witness["vector"][:1]] + [0, 0, 0]
+    assert accepted(doc) == [good]
+
+
+def test_drops_are_counted_between_neighbours():
+    """Two drops between keys 1 and 5 in each set, but once none of them stands between 1 and 3."""
+    targets = [(0,), (2,), (4,), (0, 2), (0, 4), (2, 4)]
+    fill = {(0,): (1,), (2,): (1,), (4,): (1, 3), (0, 2): (), (0, 4): (1,), (2, 4): (1,)}
+    spec = family(5, [tuple(sorted((*t, *fill[t]))) for t in targets])
+    keys = ["k1", "k3", "k5"]
+    witness = {"keys": keys, "queries": [1, 2, 3, 4, 5, 6], "traces": "all", "dimension": 2}
+    assumed = model("fox", "separation", gates=ONE_GATE)
+    refused(spec, "shattered-set", "softmax-shatter", assumed, witness, "differ")
+    assert {sum(k not in t for k in range(4)) for t in spec.targets} == {2}

@@ -90,4 +90,6 @@ def test_the_search_stops_at_the_first_dimension_that_fails():
     found = dim_search.dim_search(cases(spec), Head(), "separation", RATIO, (3, 2, 1, 2), starts=2)
     assert found is not None
     assert found.dimension == 2
-    assert dim_search.dim_search(cases(spec), Head(), "separation", RATIO, (1,), starts=1) is None
+    for dimensions, found in (((2,), True), ((1,), False), ((1, 2), False)):
+        head = dim_search.dim_search(cases(spec), Head(), "separation", RATIO, dimensions, starts=2)
+        assert (head is not None) == found

@@ -21,6 +21,7 @@ from tests.proofs_check.baselines.definitions import (
     full_and_without_one,
     is_true,
     random_family,
+    random_histories,
 )
 
 
@@ -76,6 +77,7 @@ def test_all_subsets(n):
     for notion in ("separation", "uniform"):
         assert bounds(softmax[notion]["without_biases"]) == (n - 1, n - 1)
     half = ceil(n / 2) - 1
+    assert [fox[notion]["gates"] for notion in fox] == ["one for all drops", "one per slot", "one per slot"]
     assert bounds(fox["separation"]) == (half, half)
     assert bounds(fox["separation"]["gate_per_slot"]) == (0, 0)
     assert bounds(fox["window"]) == (n // 2, n // 2)
@@ -174,6 +176,17 @@ def test_histories_are_families_of_their_queries():
     assert entries["fox"]["fixed"]["realisable"] is False
     cycle = entries["fox"]["fixed"]["witness"]["cycle"]
     assert {step["history"] for step in cycle} == {1}
+
+
+def test_100_random_histories():
+    rng = random.Random(100)
+    decided = set()
+    for _ in range(100):
+        entries = answered(random_histories(rng))
+        for claim in claims(entries):
+            assert 0 <= claim["lower"] <= claim["upper"]
+        decided.add(tuple(entries[head]["fixed"]["realisable"] for head in ("softmax", "fox")))
+    assert decided == {(False, False), (False, True), (True, True)}
 
 
 def test_fox_joins_no_two_histories():
