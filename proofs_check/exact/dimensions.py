@@ -13,7 +13,7 @@ from typing import Any
 
 from proofs_check.exact.certificate import checker
 from proofs_check.exact.fixed import Fields
-from proofs_check.exact.heads import GATES, assume_model, matrix
+from proofs_check.exact.heads import GATES, assume_model, matrix, said
 from proofs_check.exact.linear import dot, positive_definite
 from proofs_check.exact.queries import Queries, Query
 from proofs_check.exact.specification import Specification
@@ -36,9 +36,9 @@ def _frozen(head: str, keys: list[Any], queries: list[Query], count: bool = Fals
             need(len(tokens) == 1, f"queries: the tokens between {show(pair[0])} and {show(pair[-1])} differ")
 
 
-def _bound(witness: Fields, dimension: int, why: str) -> str:
+def _bound(given: Fields, witness: Fields, dimension: int, why: str) -> str:
     need(whole(witness["dimension"], "dimension") == dimension, f"dimension: the bound is {dimension}")
-    return f"content dimension at least {dimension}: {why}"
+    return f"{said(given)}: content dimension at least {dimension}: {why}"
 
 
 @checker("shattered-set", "softmax-shatter")
@@ -59,7 +59,7 @@ def shattered_set(given: Fields, witness: Fields, spec: Specification) -> str:
         need(any(trace) and not all(trace), "queries: one reads all or none of the keys")
         need(not half or tuple(not bit for bit in trace) not in traces, "queries: two read complements")
     dimension = len(keys) - 1 - (half and given["biases"] != "none")
-    return _bound(witness, dimension, f"{len(keys)} keys with {len(traces)} traces")
+    return _bound(given, witness, dimension, f"{len(keys)} keys with {len(traces)} traces")
 
 
 @checker("shattered-pairs", "fox-pairs")
@@ -79,7 +79,7 @@ def shattered_pairs(given: Fields, witness: Fields, spec: Specification) -> str:
     values = [sorted({trace[at] for trace in traces}) for at in range(len(pairs))]
     # As many as there are combinations of 1 to 3 values each, and 2 to the number of pairs: two values each.
     need(sorted(map(tuple, traces)) == sorted(product(*values)), "queries: a combination of values is missing")
-    return _bound(witness, len(pairs), f"{len(pairs)} pairs of keys with all {len(queries)} combinations")
+    return _bound(given, witness, len(pairs), f"{len(queries)} combinations of values of pairs of keys")
 
 
 @checker("few-sets-trace", "few-sets")
@@ -101,7 +101,7 @@ def few_sets_trace(given: Fields, witness: Fields, spec: Specification) -> str:
         need(set(keys) - query.alive == {key}, f"{query.row.name}: it does not read all keys but {show(key)}")
     m, ratio = len(keys), Fraction(rational(given["ratio"], "ratio"))
     bound = ceil(m / (1 + (m - 1) * ratio**2)) - 1
-    return _bound(witness, bound, f"each of {m} keys is dropped alone, window at most {ratio} of the gap")
+    return _bound(given, witness, bound, f"each of {m} keys is dropped alone")
 
 
 @checker("face-chain", "face-chain")
@@ -123,7 +123,7 @@ def face_chain(given: Fields, witness: Fields, spec: Specification) -> str:
         for query, missing in zip(step, ({keys[at]}, set())):
             found = set(keys[: at + 1]) - query.alive
             need(found == missing, f"{query.row.name}: of the keys up to {show(keys[at])} it misses others")
-    return _bound(witness, len(keys) - 1, f"a chain of {len(keys)} faces")
+    return _bound(given, witness, len(keys) - 1, f"a chain of {len(keys)} faces")
 
 
 @checker("forster", "forster")
@@ -142,7 +142,9 @@ def forster(given: Fields, witness: Fields, spec: Specification) -> str:
     need(positive_definite(rest), f"norm: {norm} is not above the largest eigenvalue")
     square = len(keys) * len(queries) / norm
     least = isqrt(ceil(square) - 1) + 1  # the least whole number whose square is at least that
-    return _bound(witness, max(0, least - (1 if given["biases"] == "none" else 2)), f"sign rank at least {least}")
+    return _bound(
+        given, witness, max(0, least - (1 if given["biases"] == "none" else 2)), f"sign rank at least {least}"
+    )
 
 
 @checker("radon", "softmax-shatter")

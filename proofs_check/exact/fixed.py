@@ -37,6 +37,10 @@ def _assume(given: Fields) -> tuple[bool, bool, Number]:
     return fox, window, ratio
 
 
+def _said(given: Fields) -> str:
+    return f"{given['head']}, fixed query, {given['notion']} {given.get('ratio', '')}".strip()
+
+
 def _node(query: Query, key: str, fox: bool) -> Hashable:
     return (key, query.before(key)) if fox else key
 
@@ -59,7 +63,7 @@ def frozen_ratio(given: Fields, witness: Fields, spec: Specification) -> str:
     for (_, end), (start, _) in zip(nodes, nodes[1:] + nodes[:1]):
         need(end == start, "cycle: a step starts at another key, or after other tokens, than the last one ends")
     need(strict > ratio * (len(nodes) - strict), "cycle: its demands do not contradict each other")
-    return f"no fixed query reads the targets: {len(nodes)} demands lead from a logit to one below itself"
+    return f"{_said(given)}: impossible in any dimension: {len(nodes)} demands lead from a logit to one below itself"
 
 
 @checker("frozen-logits", "frozen-ratio")
@@ -87,7 +91,7 @@ def frozen_logits(given: Fields, witness: Fields, spec: Specification) -> str:
             need(value_of.setdefault((key, before[key]), value) == value, f"logits: {show(key)} has two")
         measured.add(query, logits)
     measured.agree(witness, ratio if window else None)
-    return f"logits that a fixed query can have read all {len(queries)} targets"
+    return f"{_said(given)}: logits that a head can have read all {len(queries)} targets"
 
 
 class Measured:

@@ -35,6 +35,13 @@ def assume_model(given: Fields, *notions: str, gates: tuple[str, ...] = GATES, b
     return head
 
 
+def said(given: Fields) -> str:
+    """The assumptions in words."""
+    more = [f"{name} {given[name]}" for name in ("biases", "gates") if name in given]
+    notion = f"{given['notion']} {given.get('ratio', '')}".strip()
+    return f"{given['head']}, {given['query']} query, {notion}, {', '.join(more)}"
+
+
 def matrix(value: Any, rows: int, columns: int, where: str) -> list[list[Number]]:
     """A matrix of numbers of that shape."""
     found = [[rational(number, where) for number in entries(row, where)] for row in entries(value, where)]
@@ -70,4 +77,4 @@ def construction(given: Fields, witness: Fields, spec: Specification) -> str:
         measured.add(query, logits)
     ratio = {"separation": None, "uniform": 0}.get(given["notion"], rational(given.get("ratio", 0), "ratio"))
     measured.agree(witness, ratio)
-    return f"{head} with content dimension {dimension} reads all {len(asked)} targets ({given['notion']})"
+    return f"{said(given)}: content dimension {dimension} reads all {len(asked)} targets"
