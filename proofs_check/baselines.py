@@ -22,7 +22,7 @@ from proofs_check.constructions.decided import events, queries
 from proofs_check.constructions.linear_head import LinearHead
 from proofs_check.constructions.upper import Uppers, construction
 from proofs_check.exact.fixed import fixed_model
-from proofs_check.keysets import Family, KeySetSpec
+from proofs_check.keysets import Family, Histories, KeySetSpec
 
 RATIO = Fraction(1, 10)
 """Window over gap for which the notion "window" is answered."""
@@ -45,8 +45,8 @@ def baselines(spec: KeySetSpec, certificates: Certificates, dim_search: bool = F
         "softmax": Fixed(spec, certificates, "softmax").entry(),
         "fox": Fixed(spec, certificates, "fox").entry(),
     }
-    if cells(spec) > MAX_CELLS:
-        return {head: {"fixed": fixed[head], "free": {n: _left_out(spec, n) for n in NOTIONS}} for head in fixed}
+    if (size := cells(spec)) > MAX_CELLS:
+        return {head: {"fixed": fixed[head], "free": {n: _left_out(size, n) for n in NOTIONS}} for head in fixed}
     free = Free(spec, certificates, dim_search)
     plain = free.entries(Head())
     for notion in ("separation", "uniform"):
@@ -58,8 +58,8 @@ def baselines(spec: KeySetSpec, certificates: Certificates, dim_search: bool = F
     return {"softmax": {"fixed": fixed["softmax"], "free": plain}, "fox": {"fixed": fixed["fox"], "free": gated}}
 
 
-def _left_out(spec: KeySetSpec, notion: str) -> Entry:
-    why = f"{cells(spec):,} pairs of keys and queries; bounds are looked for up to {MAX_CELLS:,}"
+def _left_out(size: int, notion: str) -> Entry:
+    why = f"{size:,} pairs of keys and queries; bounds are looked for up to {MAX_CELLS:,}"
     entry: Entry = {"lower": 0, "upper": None, "query": "free", "notion": notion, "left_out": why}
     text = f"bounds left out: {why}"
     return entry | {"certificates": {"lower": None, "upper": None}, "witness": {"kind": "left-out", "text": text}}
@@ -204,14 +204,15 @@ class Fixed:
         if isinstance(found, TooLarge):
             return {**entry, "left_out": found.why, "witness": {"kind": "left-out", "text": f"undecided: {found.why}"}}
         if isinstance(found, Conflict):
-            witness = {"cycle": [{"query": s.query + 1, **self.keys(s)} for s in found.cycle]}
-            number = self._number("frozen-ratio", notion, witness)
-            return {**entry, "realisable": False, "certificate": number, "witness": self.conflict(found)}
-        if sum(map(len, found.values)) > MAX_LOGITS:
-            return {**entry, "realisable": True, "dimension": 0}
+            witness: Entry = {"cycle": [{"query": s.query + 1, **self.keys(s)} for s in found.cycle]}
+            entry |= {"realisable": False, "witness": self.conflict(found)}
+            return entry | {"certificate": self._number("frozen-ratio", notion, witness)}
+        entry |= {"realisable": True, "dimension": 0}
+        if cells(self.spec) > MAX_LOGITS:
+            return {**entry, "left_out": f"a certificate: more than {MAX_LOGITS:,} pairs of keys and queries"}
         logits = [list(values) for values in found.values]
-        number = self._number("frozen-logits", notion, {"logits": logits, "window": found.window, "gap": found.gap})
-        return {**entry, "realisable": True, "dimension": 0, "certificate": number}
+        witness = {"logits": logits, "window": found.window, "gap": found.gap}
+        return {**entry, "certificate": self._number("frozen-logits", notion, witness)}
 
     def keys(self, step: Step) -> Entry:
         """The two keys of a step by name."""
@@ -230,19 +231,26 @@ class Fixed:
             row, count = asked[step.query]
             read = events(self.spec, row)[count - 1]
             assert not isinstance(read, int)
-            place = (
-                {"target": self.names(read)} if isinstance(self.spec, Family) else {"history": row + 1, "event": count}
-            )
+            family = isinstance(self.spec, Family)
+            at = count if family else self.event(row, count)
+            place = {"target": self.names(read)} if family else {"history": row + 1, "event": at}
             steps.append({**place, **self.keys(step)})
             low, high = self.spec.keys[step.low], self.spec.keys[step.high]
             how = "beside" if step.low in read else "and not"
             where = f"{{{', '.join(self.names(read[:8]))}{', ...' * (len(read) > 8)}}}"
-            where = where if isinstance(self.spec, Family) else f"history {row + 1}, event {count},"
+            where = where if family else f"history {row + 1}, event {at},"
             said.append(f"{where} reads {high} {how} {low}")
         frozen = "a key's logit" if self.head == "softmax" else "the ratio of their weights"
         demands = "; ".join(said[:4]) + "; ..." * (len(said) > 4)
         text = f"{demands}: with a fixed query {frozen} is the same whichever is asked for"
         return {"kind": "frozen-ratio", "cycle": steps, "text": text}
+
+    def event(self, row: int, count: int) -> int:
+        """The number of a push or query in its history; tokens that stand alone are events too."""
+        tokens = self.spec.tokens if isinstance(self.spec, Histories) else None
+        if tokens is None:
+            return count
+        return [at for at, (_, what) in enumerate(tokens.rows[row], 1) if what is not None][count - 1]
 
     def names(self, keys: Iterable[int]) -> list[str]:
         """Keys by name."""

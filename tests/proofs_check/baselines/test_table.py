@@ -210,6 +210,26 @@ def test_what_is_too_large_is_said_to_be_left_out(monkeypatch):
         assert claim["left_out"].startswith("1,024 ")
 
 
+def test_undecided_and_uncertified_decisions_say_so(monkeypatch):
+    spec = loads("histories: [[{push: a}, {query: [a]}, {push: b}, {query: [b]}]]")
+    assert answered(spec)["fox"]["fixed"]["certificate"] is not None
+    monkeypatch.setattr(proofs_check.baselines, "MAX_LOGITS", 3)
+    fixed = answered(spec)["fox"]["fixed"]
+    assert (fixed["realisable"], fixed["certificate"]) == (True, None)
+    assert fixed["left_out"] == "a certificate: more than 3 pairs of keys and queries"
+    monkeypatch.setattr("proofs_check.bounds.frozen_ratio.MAX_DEMANDS", 0)
+    fixed = answered(spec)["softmax"]["fixed"]
+    assert fixed["realisable"] is None
+    assert "undecided" in fixed["witness"]["text"]
+
+
+def test_events_are_numbered_with_the_tokens_that_stand_alone():
+    text = "[{token: open}, {push: a, token: x}, {push: b, token: x}, {query: [a, b]}, {token: close}, {query: [a]}]"
+    witness = answered(loads(f"histories: [{text}]"))["fox"]["fixed"]["witness"]
+    assert {step["event"] for step in witness["cycle"]} == {4, 6}
+    assert "event 6" in witness["text"]
+
+
 def test_200_random_families():
     """Lower bounds never exceed upper ones; all certificates hold in the core and by the definition."""
     rng = random.Random(200)
