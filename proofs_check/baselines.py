@@ -140,7 +140,7 @@ class Free:
         from proofs_check.constructions.dim_search import dim_search
 
         most = self.cases.keys if upper is None else upper.dimension
-        found = dim_search(self.cases, head, notion, RATIO, range(most - 1, least - 1, -1))
+        found = dim_search(self.cases, head, notion, RATIO, least, most)
         if found is not None:
             self.uppers.found.append((head, notion, found))
         return found

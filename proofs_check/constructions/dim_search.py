@@ -13,7 +13,6 @@ one: always take out next who has the fewest partners left), and go through it: 
 solutions of its equations with those before.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,7 +21,7 @@ from scipy.optimize import minimize
 
 from proofs_check.bounds.cases import Cases
 from proofs_check.bounds.lower import ONE_GATE, Head
-from proofs_check.constructions.linear_head import LinearHead, reads
+from proofs_check.constructions.linear_head import LinearHead, reads, writable
 
 MAX_CELLS = 4_000  # keys times queries of what is trained
 STARTS = 6
@@ -31,16 +30,20 @@ GRIDS = tuple(2**power for power in range(1, 17, 3))
 
 
 def dim_search(
-    cases: Cases, head: Head, notion: str, ratio: Fraction, dimensions: Iterable[int], starts: int = STARTS
+    cases: Cases, head: Head, notion: str, ratio: Fraction, least: int, most: int, starts: int = STARTS
 ) -> LinearHead | None:
-    """The exact head of the last of these dimensions, tried in turn until one fails; None if the first does."""
+    """The exact head of the least dimension found, from `least` on and below `most`; None if none was found.
+
+    By halving what is left: where training fails, less is not tried.
+    """
     best = None
-    if cases.queries * cases.keys <= MAX_CELLS:
-        for dimension in dimensions:
-            found = attempt(cases, head, notion, ratio, dimension, starts)
-            if found is None:
-                break
-            best = found
+    while least < most and cases.queries * cases.keys <= MAX_CELLS:
+        dimension = (least + most) // 2
+        found = attempt(cases, head, notion, ratio, dimension, starts)
+        if found is None:
+            least = dimension + 1
+        else:
+            best, most = found, dimension
     return best
 
 
@@ -58,7 +61,10 @@ def attempt(
         else:
             options = (_rounded(trainer, numbers, grid) for grid in GRIDS)  # type: ignore[assignment]
         for found in options:
-            if found is not None and reads(found.measure(cases), notion, ratio):
+            if found is None:
+                continue
+            window, gap = found.measure(cases)
+            if reads((window, gap), notion, ratio) and writable((window, gap or 0)):
                 return found
     return None
 
@@ -163,7 +169,7 @@ def _uniform(trainer: _Trainer, x: _Numbers, grid: int) -> LinearHead | None:
             near = [*x.queries[at], x.heights[at]]
             rows = [([*keys[k][:-1], Fraction(-1)], after[at][k] - keys[k][-1]) for k in keys if cases.alive[at, k]]
         solution = _project(rows, np.array(near), grid)
-        if solution is None:
+        if solution is None or not writable(solution):
             return None
         if is_key:
             keys[at] = solution if biases else [*solution, Fraction(0)]

@@ -9,7 +9,7 @@ head without gates is a softmax head, or a FoX head whose gates do not tell drop
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from proofs_check.bounds.cases import Cases
+from proofs_check.exact.values import MAX_DIGITS
 
 Number = int | Fraction
 MAX_PRODUCTS = 20_000_000  # keys * queries * dimension up to which a head is written out
@@ -97,6 +98,12 @@ def gates_after(cases: Cases, gates: np.ndarray) -> np.ndarray:
 def fits(cases: Cases, dimension: int) -> bool:
     """Whether a head of that dimension is small enough to be written out."""
     return cases.queries * cases.keys * max(1, dimension) <= MAX_PRODUCTS
+
+
+def writable(numbers: Iterable[Number]) -> bool:
+    """Whether numerators and denominators are short enough for a certificate."""
+    longest = max((max(x.numerator.bit_length(), x.denominator.bit_length()) for x in numbers), default=0)
+    return longest < MAX_DIGITS * 3  # bits: less than a decimal digit has
 
 
 def without_biases(head: LinearHead) -> LinearHead:

@@ -9,7 +9,7 @@ from proofs_check.baselines import NOTIONS, Free
 from proofs_check.bounds.cases import cases
 from proofs_check.bounds.lower import ONE_GATE, PER_SLOT, Head
 from proofs_check.certificates import Certificates
-from proofs_check.constructions import dim_search
+from proofs_check.constructions import dim_search, linear_head
 from proofs_check.constructions.dim_search import attempt
 from tests.proofs_check.baselines import definitions
 from tests.proofs_check.baselines.definitions import all_subsets, family, serves
@@ -85,11 +85,22 @@ def test_a_wrong_hint_is_not_believed(monkeypatch):
         assert attempt(cases(all_subsets(4)), Head(), notion, RATIO, 1, starts=2, steps=20) is None
 
 
-def test_the_search_stops_at_the_first_dimension_that_fails():
-    spec = all_subsets(3)
-    found = dim_search.dim_search(cases(spec), Head(), "separation", RATIO, (3, 2, 1, 2), starts=2)
-    assert found is not None
-    assert found.dimension == 2
-    for dimensions, found in (((2,), True), ((1,), False), ((1, 2), False)):
-        head = dim_search.dim_search(cases(spec), Head(), "separation", RATIO, dimensions, starts=2)
-        assert (head is not None) == found
+def test_the_search_halves_what_lies_between_the_bounds():
+    found = cases(all_subsets(3))
+    for least, most, dimension in ((0, 3, 2), (2, 3, 2), (0, 9, 2), (3, 4, 3), (0, 2, None), (1, 1, None)):
+        head = dim_search.dim_search(found, Head(), "separation", RATIO, least, most, starts=2)
+        assert (None if head is None else head.dimension) == dimension
+
+
+def test_what_is_too_large_to_train_is_not_trained(monkeypatch):
+    monkeypatch.setattr(dim_search, "MAX_CELLS", 20)
+    assert dim_search.dim_search(cases(all_subsets(3)), Head(), "separation", RATIO, 0, 3) is None
+
+
+def test_numbers_too_long_for_a_certificate_are_not_kept(monkeypatch):
+    assert linear_head.writable([10**300, Fraction(1, 10**300), 0])
+    assert not linear_head.writable([Fraction(1, 10**400)])
+    assert not linear_head.writable([-(10**400)])
+    assert linear_head.writable([])
+    monkeypatch.setattr(linear_head, "MAX_DIGITS", 1)
+    assert attempt(cases(all_subsets(3)), Head(), "uniform", RATIO, 2) is None
