@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -375,3 +376,41 @@ def test_drops_are_counted_between_neighbours():
     assumed = model("fox", "separation", gates=ONE_GATE)
     refused(spec, "shattered-set", "softmax-shatter", assumed, witness, "differ")
     assert {sum(k not in t for k in range(4)) for t in spec.targets} == {2}
+
+
+JUNK = [
+    None,
+    True,
+    1.5,
+    "",
+    "k1",
+    "1/0",
+    "-1/3",
+    10**399,
+    10**401,
+    0,
+    1,
+    2,
+    -1,
+    [],
+    {},
+    [[]],
+    [1] * 50,
+    "fox",
+    "window",
+]
+
+
+def test_nothing_in_a_file_is_a_traceback():
+    rng = random.Random(2)
+    documents = [build() for build in CASES.values()]
+    for _ in range(3000):
+        doc = copy.deepcopy(rng.choice(documents))
+        for _ in range(rng.randint(1, 3)):
+            path = rng.choice([path for path in places(doc) if path])
+            get(doc, path[:-1])[path[-1]] = copy.deepcopy(rng.choice(JUNK))
+        if rng.random() < 0.5 and doc["certificates"] and isinstance(doc["certificates"], list):
+            certificate = doc["certificates"][0]
+            if isinstance(certificate, dict) and isinstance(certificate["assumptions"], dict):
+                certificate["assumptions"]["specification"] = exact.digest(doc["specification"])
+        assert all(isinstance(verdict.statement, str) for verdict in exact.verify(doc))
