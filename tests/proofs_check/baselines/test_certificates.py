@@ -1,5 +1,6 @@
 """Every kind of certificate of the baselines: accepted as it is, rejected with a field changed to what is not true."""
 
+import contextlib
 import copy
 import json
 import random
@@ -409,8 +410,7 @@ def test_nothing_in_a_file_is_a_traceback():
         for _ in range(rng.randint(1, 3)):
             path = rng.choice([path for path in places(doc) if path])
             get(doc, path[:-1])[path[-1]] = copy.deepcopy(rng.choice(JUNK))
-        if rng.random() < 0.5 and doc["certificates"] and isinstance(doc["certificates"], list):
-            certificate = doc["certificates"][0]
-            if isinstance(certificate, dict) and isinstance(certificate["assumptions"], dict):
-                certificate["assumptions"]["specification"] = exact.digest(doc["specification"])
+        with contextlib.suppress(LookupError, TypeError):  # half of them with the digest of what is now there
+            if rng.random() < 0.5:
+                doc["certificates"][0]["assumptions"]["specification"] = exact.digest(doc["specification"])
         assert all(isinstance(verdict.statement, str) for verdict in exact.verify(doc))
