@@ -136,6 +136,8 @@ def loads(text: str, file: str = "specification", *, dips: str | None = None) ->
     try:
         if not text.strip():
             raise Fault((), "expected a specification, found an empty file")
+        if any("\ud800" <= character <= "\udfff" for character in set(text)):
+            raise Fault((), "expected Unicode text, found half of a surrogate pair")
         if source.format == "text":
             return _from_lines(text, dips)
         with collector_paused():

@@ -271,3 +271,10 @@ def test_any_text_is_read_or_refused(text, file):
 @given(st.lists(st.sampled_from([*"{}[]:,-#&*!|>'\"%@ \n\tab1", "keys: ", "targets: ", "? "]), max_size=30))
 def test_any_punctuation_is_read_or_refused(parts):
     read_or_refuse("".join(parts), "s.yaml")
+
+
+@pytest.mark.parametrize("name", ["s.yaml", "s.json", "s.txt"])
+def test_half_a_surrogate_pair_is_no_text(name):
+    """Python strings may hold one, files in UTF-8 cannot; the YAML reader would end in a traceback."""
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        loads("keys: 3\ntargets:\n- \udedf[1]\n", name)
