@@ -60,7 +60,8 @@ class CellResult:
     `evaluations`, `parameters`, `files`: one dictionary per row, with exactly the columns of the tables above.
     `evaluations` holds at least one row per seed; rows with split "validation" choose the learning rate.
     `curves`: seeds in the order of the block, or None. `weights`: safetensors bytes whose every tensor has the
-    leading axis len(seeds), or None. `parameters_per_seed`: numbers that one seed trains.
+    leading axis len(seeds), or None. `parameters_per_seed`: numbers that one seed trains. `profile`: seconds by phase
+    (`lab.profiling`), which nobody stores.
     """
 
     evaluations: Sequence[Mapping[str, Any]]
@@ -69,6 +70,7 @@ class CellResult:
     parameters: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     files: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     weights: bytes | None = None
+    profile: Mapping[str, float] = field(default_factory=dict)
 
 
 def table_rows(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lab.errors import InputError
+from lab.profiling import Timers
 from lab.sweeps.executors import Executor, RunUnit, Update
 from lab.sweeps.plan import Plan, Unit
 from lab.sweeps.store import Failure, Store
@@ -16,13 +17,17 @@ RUN_CELL = "lab.sweeps.unit:run_unit"
 
 @dataclass
 class Report:
-    """Units of a plan: computed and reused are stored now, failed ones are not and are tried again next time."""
+    """Units of a plan: computed and reused are stored now, failed ones are not and are tried again next time.
+
+    `timers`: where the time went, in the units (summed over workers) and in the store (in this process).
+    """
 
     total: int
     reused: int
     computed: int = 0
     failed: int = 0
     failures: list[Failure] = field(default_factory=list)
+    timers: Timers = field(default_factory=Timers, repr=False, compare=False)
 
     @property
     def remaining(self) -> int:
@@ -101,7 +106,9 @@ class _Book:
         kind, trace = update.kind, update.traceback
         if update.result is not None:
             try:
-                self.store.finish(update.unit, update.result, update.seconds)
+                with self.report.timers("store"):
+                    self.store.finish(update.unit, update.result, update.seconds)
+                self.report.timers.add(update.result.profile)
                 self.report.computed += 1
             except InputError:  # the store itself is in trouble
                 raise

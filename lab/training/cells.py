@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from lab.ops.fused import READ_COLUMNS
+from lab.profiling import Timers
 from lab.sweeps.plan import Cell, Evaluation
 from lab.sweeps.results import CellResult, Curves, Progress
 from lab.tasks.base import Task
@@ -22,6 +23,7 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
     report = progress or (lambda fraction: None)
     task = cell.task.make()
     steps = cell.recipe.steps
+    timers = Timers()
     trained = train(
         task,
         cell.head,
@@ -29,16 +31,18 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
         seeds,
         device=device,
         on_step=lambda step, losses: report(_TRAINING_SHARE * step / steps) if step % 20 == 0 else None,
+        timers=timers,
     )
     evaluations: list[dict] = []
     files: list[dict] = []
     for n, evaluation in enumerate(cell.evaluations, 1):
         read = evaluation.task.make()
-        if isinstance(read, SourceScopes):
-            rows, of_files = _read_files(trained, evaluation, read)
-            files += of_files
-        else:
-            rows = _read_lengths(trained, evaluation, read)
+        with timers("metrics"):
+            if isinstance(read, SourceScopes):
+                rows, of_files = _read_files(trained, evaluation, read)
+                files += of_files
+            else:
+                rows = _read_lengths(trained, evaluation, read)
         evaluations += rows
         report(_TRAINING_SHARE + (1 - _TRAINING_SHARE) * n / len(cell.evaluations))
     return CellResult(
@@ -48,6 +52,7 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
         parameters=_parameters(trained, task),
         files=files,
         weights=trained.head.state_bytes(),
+        profile=timers.seconds,
     )
 
 

@@ -14,6 +14,7 @@ import torch
 from lab.heads.base import Head, make_head
 from lab.heads.config import HeadConfig
 from lab.ops.dispatch import target_loss
+from lab.profiling import Timers
 from lab.tasks.base import Task
 from lab.training.metrics import as_tensors, read_task
 from lab.training.recipe import Recipe
@@ -55,11 +56,14 @@ def train(
     *,
     device: str = "cpu",
     on_step: Callable[[int, np.ndarray | None], None] | None = None,
+    timers: Timers | None = None,
 ) -> Trained:
     """Trains one head per seed.
 
     `on_step(step, losses)` is called after every step; losses is (seeds,) at curve points and None between them.
+    `timers` is told where the time goes.
     """
+    timed = timers or Timers()
     lengths = recipe.lengths or (task.train_length,)
     head = make_head(
         config,
@@ -79,7 +83,8 @@ def train(
     for step in range(recipe.steps + 1):
         losses = None
         if step in points:
-            readings = read_task(head, task, "validation", sequences=CURVE_SEQUENCES)
+            with timed("metrics"):
+                readings = read_task(head, task, "validation", sequences=CURVE_SEQUENCES)
             losses = np.array([r.excess_loss for r in readings], dtype=np.float32)
             curve.append(losses)
             if recipe.early_stop > 0:
@@ -91,14 +96,17 @@ def train(
             break
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, step)
-        batch = task.sample("train", head.seeds, step * recipe.batch, recipe.batch, length=lengths[step % len(lengths)])
-        arrays = as_tensors(batch, device)
-        optimiser.zero_grad(set_to_none=True)
-        loss = target_loss(head.token_logits(arrays[0]), *arrays, smoothing=smoothing(recipe, step))
-        loss.sum().backward()
-        held = [p.detach()[frozen].clone() for p in parameters]
-        optimiser.step()
-        with torch.no_grad():
+        with timed("data"):
+            length = lengths[step % len(lengths)]
+            batch = task.sample("train", head.seeds, step * recipe.batch, recipe.batch, length=length)
+            arrays = as_tensors(batch, device)
+        with timed("forward and backward"):
+            optimiser.zero_grad(set_to_none=True)
+            loss = target_loss(head.token_logits(arrays[0]), *arrays, smoothing=smoothing(recipe, step))
+            loss.sum().backward()
+        with timed("optimiser"), torch.no_grad():
+            held = [p.detach()[frozen].clone() for p in parameters]
+            optimiser.step()
             for p, kept in zip(parameters, held, strict=True):
                 p[frozen] = kept
     # Frozen seeds stay where they are: a block that stops early has the curve it would have had in a larger one.
