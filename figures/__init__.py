@@ -22,6 +22,8 @@ FIGURES = {
 }
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
+# Figure -> the experiment whose results it shows, where that is not target_sets.
+EXPERIMENT_OF: dict[str, str] = {}
 
 
 class Incomplete(Exception):
@@ -39,7 +41,7 @@ def make_figures(
     out: str | PathLike[str] = "figures-out",
     partial: bool = False,
 ) -> list[Path]:
-    """Draws the named figures (all when none is named) into `out`, which is made when missing.
+    """Draws the named figures (when none is named, all that the source has results for) into `out`, made when missing.
 
     source: "published" for the results that come with the lab, else a store or a folder of exported results. For each
     figure NAME, writes NAME.FORMAT, the rows it shows as NAME.csv, and its caption as NAME.md; returns all paths in

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from figures import FIGURES, WITHOUT_RESULTS, Incomplete, style
+from figures import EXPERIMENT_OF, FIGURES, WITHOUT_RESULTS, Incomplete, style
 from figures.drawing import Drawing, csv_bytes, data_hash
 from lab.errors import InputError, nearest
 
@@ -22,30 +22,51 @@ def build(
     names: Sequence[str], source: str | PathLike[str], formats: Sequence[str], out: Path, partial: bool
 ) -> list[Path]:
     """See `figures.make_figures`."""
-    names, formats = check_names(names), style.check_formats(formats)
-    results: Results | None = None
-    missing: list[str] = []
-    if not WITHOUT_RESULTS.issuperset(names):
-        from figures.inputs import load
-
-        results, missing = load(source)
-        if missing and not partial:
-            raise Incomplete(os.fspath(source), missing)
+    names, formats = check_names(names) or drawable(source), style.check_formats(formats)
+    loaded = load_all(names, source)
+    missing = {name: lacking for name, (_, lacking) in loaded.items()}
+    everything = list(dict.fromkeys(line for lines in missing.values() for line in lines))
+    if everything and not partial:
+        raise Incomplete(os.fspath(source), everything)
     with style.paper():
-        drawings = {name: draw(name, results, len(missing)) for name in names}
+        drawings = {name: draw(name, loaded[name][0], len(missing[name])) for name in names}
     make_folder(out)
     try:
-        return [path for name in names for path in write(name, drawings[name], source, formats, out, missing)]
+        return [path for name in names for path in write(name, drawings[name], source, formats, out, missing[name])]
     except OSError as error:
         raise InputError(f"{error.filename or out}: --out: cannot be written: {error.strerror}") from None
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The figures asked for, without duplicates; all of them when none is named."""
+    """The figures asked for, without duplicates."""
     for name in names:
         if name not in FIGURES:
             raise InputError(f"figures: unknown figure {name!r}{nearest(name, FIGURES)}")
-    return list(dict.fromkeys(names)) or list(FIGURES)
+    return list(dict.fromkeys(names))
+
+
+def drawable(source: str | PathLike[str]) -> list[str]:
+    """The figures that a source has results for, in order.
+
+    Those of target_sets are drawn from any experiment that has no figures of its own, a sweep of one's own say.
+    """
+    from figures.inputs import EXPERIMENT, held
+
+    there = set(held(source))
+    general = EXPERIMENT in there or not there & set(EXPERIMENT_OF.values())
+    return [name for name in FIGURES if (EXPERIMENT_OF[name] in there if name in EXPERIMENT_OF else general)]
+
+
+def load_all(names: Sequence[str], source: str | PathLike[str]) -> dict[str, tuple[Results | None, list[str]]]:
+    """By figure, its results and a line for every cell that they lack; every experiment is read once."""
+    from figures.inputs import load
+
+    loaded: dict[str | None, tuple[Results | None, list[str]]] = {}
+    for name in names:
+        experiment = EXPERIMENT_OF.get(name)
+        if name not in WITHOUT_RESULTS and experiment not in loaded:
+            loaded[experiment] = load(source, experiment)
+    return {name: (None, []) if name in WITHOUT_RESULTS else loaded[EXPERIMENT_OF.get(name)] for name in names}
 
 
 def draw(name: str, results: Results | None, missing: int) -> Drawing:
@@ -92,7 +113,7 @@ def caption_file(
         command += ["--source", os.fspath(source)]
     command += ["--format", ",".join(formats)]
     warning = ""
-    if missing and name not in WITHOUT_RESULTS:
+    if missing:
         command.append("--partial")
         warning = f"**Partial: {len(missing)} cells are missing.** "
     return (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lab.sweeps.plan import Plan
 
 EXPERIMENT = "target_sets"  # drawn where a source holds several experiments
+PUBLISHED = "published"  # the source that comes with the lab
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,34 @@ class Results:
         return rows[(rows["split"] == "test") & (rows["task"] == rows["train_task"])]
 
 
-def load(source: str | PathLike[str]) -> tuple[Results, list[str]]:
+def load(source: str | PathLike[str], experiment: str | None = None) -> tuple[Results, list[str]]:
     """The results of one experiment, and one line for every cell that its plan asked for and the source lacks.
 
-    Raises InputError when the source cannot be read, is empty, or holds several experiments but not target_sets.
+    Without a name that is target_sets, or the only experiment there is. Raises InputError when the source cannot be
+    read, is empty, lacks the experiment, or holds several but not target_sets.
     """
     from lab.sweeps.completeness import missing_cells
     from lab.sweeps.frames import load_frames
 
-    path = published_folder() if os.fspath(source) == "published" else Path(source)
-    frames = load_frames(path)
-    name = experiment_of(frames.cells, os.fspath(path))
+    published = os.fspath(source) == PUBLISHED
+    path = published_folder(experiment or EXPERIMENT) if published else Path(source)
+    frames = load_frames(path, [experiment] if experiment else None)
+    name = experiment or experiment_of(frames.cells, os.fspath(path))
     of_one = frames.of(frames.cells.loc[frames.cells["experiment"] == name, "cell"].tolist())
     return Results(of_one), [str(cell) for cell in missing_cells(planned(path, name, of_one), of_one)]
+
+
+def held(source: str | PathLike[str]) -> list[str]:
+    """The experiments that a source has results of, without reading them."""
+    from lab.sweeps.published import MANIFEST, read_manifest
+    from lab.sweeps.store import Store
+
+    path = published_folder("") if os.fspath(source) == PUBLISHED else Path(source)
+    if not path.is_dir():
+        with Store(path, write=False) as store:
+            return [name for (name,) in store.rows("SELECT DISTINCT experiment FROM plans ORDER BY experiment")]
+    manifests = [path / MANIFEST] if (path / MANIFEST).is_file() else sorted(path.glob(f"*/{MANIFEST}"))
+    return [read_manifest(file).experiment for file in manifests]
 
 
 def experiment_of(cells: pd.DataFrame, origin: str) -> str:
@@ -94,11 +110,11 @@ def experiment_of(cells: pd.DataFrame, origin: str) -> str:
     return EXPERIMENT if EXPERIMENT in names else names[0]
 
 
-def published_folder() -> Path:
-    """The committed results, beside the experiment's module wherever the packages are installed."""
+def published_folder(name: str) -> Path:
+    """The committed results of an experiment, beside its module wherever the packages are installed."""
     import experiments
 
-    return Path(experiments.__path__[0]) / "published" / EXPERIMENT
+    return Path(experiments.__path__[0]) / PUBLISHED / name
 
 
 def planned(path: Path, name: str, frames: Frames) -> Plan:
