@@ -9,6 +9,7 @@ from lab.errors import InputError, nearest
 Position = Literal["none", "alibi", "relative", "rope"]
 FieldForm = Literal["walk", "direct"]
 LevelForm = Literal["tied", "offset", "free"]
+SumDtype = Literal["float64", "float32"]
 
 
 class _Config(BaseModel):
@@ -41,12 +42,16 @@ class FoxConfig(_Config):
 
 
 class FpaConfig(_Config):
-    """First Passage Attention: the form of its field and of its levels, and the fixed penalty scale lambda."""
+    """First Passage Attention: the form of its field and of its levels, and the fixed penalty scale lambda.
+
+    `sum_dtype` is what a walk is summed in; float32 is there to measure what it costs at length.
+    """
 
     kind: Literal["fpa"] = "fpa"
     field: FieldForm = "walk"
     level: LevelForm = "tied"
     penalty_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    sum_dtype: SumDtype = "float64"
 
     @property
     def label(self) -> str:

@@ -30,9 +30,10 @@ class FpaHead(Head):
             self.register_parameter("offset" if config.level == "offset" else "level_value", levels)
 
     def field_and_level(self, tokens):
-        """Field and level, each (seeds, batch, length); a walk is summed in float64."""
+        """Field and level, each float64 (seeds, batch, length); a walk is summed in the configuration's dtype."""
         if self.config.field == "walk":
-            field = self.by_token(self.increment.to(torch.float64), tokens).cumsum(-1)
+            dtype = getattr(torch, self.config.sum_dtype)
+            field = self.by_token(self.increment.to(dtype), tokens).cumsum(-1).to(torch.float64)
         else:
             field = self.by_token(self.field_value.to(torch.float64), tokens)
         if self.config.level == "tied":

@@ -71,11 +71,19 @@ def test_a_plan_refuses_what_it_does_not_know(name):
         make("quick", dims=[1, 3])
 
 
-def test_walk_drift_reads_both_level_forms_far_beyond_training():
-    from experiments import walk_drift
+def test_length_reads_every_form_and_recipe_from_1_to_64_times_two_training_lengths():
+    from experiments import length
 
-    cells = walk_drift.plan("paper").cells
-    assert Counter(cell.head.label for cell in cells) == dict.fromkeys(walk_drift.HEADS, len(walk_drift.RECIPES))
+    cells = length.plan("paper").cells
+    factors = set()
     for cell in cells:
-        lengths = [n for e in cell.evaluations if e.split == "test" for n in e.lengths]
-        assert lengths == [factor * cell.task.make().train_length for factor in (1, 4, 16, 64, 128)]
+        trained = cell.task.make().train_length
+        read = [n for e in cell.evaluations if e.split == "test" and e.task == cell.task for n in e.lengths]
+        factors.add(tuple(n / trained for n in read))
+        assert (cell.task.name == "nested-scope") == any(e.task.name == "source-scopes" for e in cell.evaluations)
+    assert factors == {(1, 2, 4, 8, 16, 32, 64)}
+    # 5 forms x 2 lengths x 5 recipes, and the walk in float32 for the 4 that have one
+    assert Counter(cell.head.model_dump().get("sum_dtype") for cell in cells) == {"float64": 50, "float32": 4}
+    assert all(
+        len({cell.task.make().train_length for cell in cells if cell.task.name == name}) == 2 for name in length.FORMS
+    )

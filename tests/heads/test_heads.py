@@ -273,3 +273,18 @@ def test_rows_of_a_head_weigh_the_visible_keys():
         weights = reference.masked_softmax(built(label, 2).logits(tokens()))
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
         assert not weights[..., ~reference.causal_mask(17, 17)].any()
+
+
+def test_a_walk_in_float32_rounds_where_one_in_float64_does_not():
+    tokens = torch.zeros(1, 1, 4096, dtype=torch.int64)
+    fields = {}
+    for dtype in ("float32", "float64"):
+        head = make_head(head_config("fpa-walk-tied", 1, sum_dtype=dtype), 1, [0], max_len=8)
+        with torch.no_grad():
+            head.increment.fill_(0.1)
+        fields[dtype] = head.field_and_level(tokens)[0][0, 0]
+    step = float(head.increment[0, 0].detach())
+    exact = step * torch.arange(1, 4097, dtype=torch.float64)
+    assert fields["float32"].dtype == fields["float64"].dtype == torch.float64
+    assert (fields["float64"] - exact).abs().max() < 1e-9
+    assert 1e-6 < (fields["float32"] - exact).abs().max() < 1e-1
