@@ -37,6 +37,7 @@ class Head(nn.Module, ABC):
         seeds: Sequence[int],
         *,
         initial_scale: float = 0.05,
+        initial_drift: float = 0.0,
         content_scale: float = 1.0,
     ):
         super().__init__()
@@ -48,6 +49,7 @@ class Head(nn.Module, ABC):
         self.query = nn.Parameter(self._normal(content_scale, vocab_size, config.dim))
         self.key = nn.Parameter(self._normal(content_scale, vocab_size, config.dim))
         self.initial_scale = initial_scale
+        self.initial_drift = initial_drift
 
     def _normal(self, std: float, *shape: int) -> Float[Tensor, "seeds ..."]:
         """N(0, std^2), each seed from its own generator."""
@@ -132,6 +134,7 @@ def make_head(
     *,
     max_len: int,
     initial_scale: float = 0.05,
+    initial_drift: float = 0.0,
     content_scale: float = 1.0,
 ) -> Head:
     """The head that a configuration describes, one per seed.
@@ -144,7 +147,7 @@ def make_head(
 
     if not seeds:
         raise InputError("seeds: expected at least one seed")
-    scales = {"initial_scale": initial_scale, "content_scale": content_scale}
+    scales = {"initial_scale": initial_scale, "initial_drift": initial_drift, "content_scale": content_scale}
     match config:
         case SoftmaxConfig():
             return SoftmaxHead(config, vocab_size, seeds, max_len=max_len, **scales)

@@ -23,7 +23,8 @@ class FpaHead(Head):
 
     def __init__(self, config, vocab_size, seeds, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
-        values = nn.Parameter(self._normal(self.initial_scale, vocab_size))
+        drift = self.initial_drift if config.field == "walk" else 0.0
+        values = nn.Parameter(drift + self._normal(self.initial_scale, vocab_size))
         self.register_parameter("increment" if config.field == "walk" else "field_value", values)
         if config.level != "tied":
             levels = nn.Parameter(self._normal(self.initial_scale, vocab_size))

@@ -89,13 +89,18 @@ class Evaluation(_Config):
 
 
 class Cell(_Config):
-    """One configuration: a head of one dimension, trained on one task by one recipe, and how it is measured."""
+    """One configuration: a head of one dimension, trained on one task by one recipe, and how it is measured.
+
+    Of cells that differ only in their learning rate one is chosen on validation data, unless `compare_rates`: then
+    the rate is what is studied, and each is reported by itself.
+    """
 
     experiment: str = Field(min_length=1)
     task: TaskConfig
     head: HeadConfig
     recipe: Recipe = Recipe()
     evaluations: tuple[Evaluation, ...] = ()
+    compare_rates: bool = False
 
     @cached_property
     def config(self) -> str:

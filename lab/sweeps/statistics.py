@@ -42,9 +42,9 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[f
 def chosen_cells(frames: Frames) -> pd.DataFrame:
     """Of cells that differ only in their learning rate, the one with the lowest median validation loss over seeds.
 
-    Ties go to the lower rate; a loss that is not a number is the worst. One row per group, with the columns of
-    `frames.cells` and: variant (what else tells cells of equal task, head and dim apart, such as "smoothing=0"),
-    rates (the grid, as text), validation_loss.
+    Cells that compare their rates are all chosen. Ties go to the lower rate; a loss that is not a number is the worst.
+    One row per group, with the columns of `frames.cells` and: variant (what else tells cells of equal task, head and
+    dim apart, such as "smoothing=0"), rates (the grid, as text), validation_loss.
 
     Raises InputError when there are several rates with results and no validation rows to choose by.
     """
@@ -141,6 +141,9 @@ def _check_choice(cells: pd.DataFrame, frames: Frames) -> None:
 
 
 def _without_rate(config: dict[str, Any]) -> str:
+    """What cells have in common among which a learning rate is chosen."""
+    if config.get("compare_rates"):
+        return json.dumps(config, sort_keys=True)
     recipe = {name: value for name, value in config["recipe"].items() if name != "learning_rate"}
     return json.dumps({**config, "recipe": recipe}, sort_keys=True)
 

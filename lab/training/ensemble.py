@@ -15,7 +15,7 @@ from lab.heads.base import Head, make_head
 from lab.heads.config import HeadConfig
 from lab.ops.dispatch import target_loss
 from lab.profiling import Timers
-from lab.tasks.base import Task
+from lab.tasks.base import Batch, Task
 from lab.training.metrics import as_tensors, read_task
 from lab.training.recipe import Recipe
 
@@ -48,6 +48,11 @@ def smoothing(recipe: Recipe, step: int) -> float:
     return recipe.smoothing * max(0.0, 1.0 - step / until) if until > 0 else 0.0
 
 
+def of_another(batch: Batch) -> Batch:
+    """Every sequence with the targets, and the rows that are scored, of the next one of its seed's batch."""
+    return Batch(batch.tokens, np.roll(batch.death, -1, axis=1), np.roll(batch.queries, -1, axis=1))
+
+
 def train(
     task: Task,
     config: HeadConfig,
@@ -71,6 +76,7 @@ def train(
         seeds,
         max_len=task.seq_len(max(lengths)),
         initial_scale=recipe.initial_scale,
+        initial_drift=recipe.initial_drift,
         content_scale=recipe.content_scale,
     ).to(device)
     parameters = list(head.parameters())
@@ -99,7 +105,7 @@ def train(
         with timed("data"):
             length = lengths[step % len(lengths)]
             batch = task.sample("train", head.seeds, step * recipe.batch, recipe.batch, length=length)
-            arrays = as_tensors(batch, device)
+            arrays = as_tensors(of_another(batch) if recipe.permute_targets else batch, device)
         with timed("forward and backward"):
             optimiser.zero_grad(set_to_none=True)
             loss = target_loss(head.token_logits(arrays[0]), *arrays, smoothing=smoothing(recipe, step))

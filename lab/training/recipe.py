@@ -1,6 +1,8 @@
 """The recipe: everything about a training run that is neither the task nor the head."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Recipe(BaseModel):
@@ -19,6 +21,15 @@ class Recipe(BaseModel):
     smoothing: float = Field(default=1.0, ge=0, description="tau at the first step")
     smoothing_until: float = Field(default=0.5, ge=0, le=1, description="fraction of the steps at which tau is 0")
     initial_scale: float = Field(default=0.05, ge=0, description="std of increments, levels, offsets and gates")
+    initial_drift: float = Field(default=0.0, allow_inf_nan=False, description="mean of the increments of a walk")
     content_scale: float = Field(default=1.0, ge=0, description="std of query and key embeddings")
+    # A control that must not succeed: every sequence is trained on the targets of the next one of its batch.
+    permute_targets: bool = False
     # Freeze a seed whose validation loss stays within this of the optimum at five curve points in a row; 0 is off.
     early_stop: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _another(self) -> Self:
+        if self.permute_targets and self.batch < 2:
+            raise ValueError("permute_targets: expected a batch of at least 2")
+        return self

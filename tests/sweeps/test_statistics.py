@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from lab.sweeps import (
     summarise,
 )
 from lab.sweeps.chance import chance_level
+from lab.sweeps.completeness import present_config
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,22 @@ def test_several_rates_without_validation_rows_are_no_choice(store):
 def test_a_single_rate_needs_no_choice(store):
     run(Plan("fake", "quick", [make_cell()], [0]), store, InlineExecutor(), run_unit=quick_unit)
     assert summarise(load_frames(store))["rates"].tolist() == ["0.05"]
+
+
+def test_cells_that_compare_their_rates_stand_beside_each_other(store):
+    cells = [cell.model_copy(update={"compare_rates": True}) for cell in make_plan().cells]
+    run(Plan("fake", "quick", cells, range(2)), store, InlineExecutor(), run_unit=best_at(0.05))
+    table = summarise(load_frames(store))
+    assert table["learning_rate"].tolist() == [0.01, 0.05, 0.2] * 4
+    assert table["rates"].tolist() == ["0.01", "0.05", "0.2"] * 4
+
+
+def test_results_from_before_an_option_existed_are_complete():
+    """A stored configuration without the newest options is the one that has them at their defaults."""
+    cell = make_cell()
+    old = json.loads(cell.config)
+    del old["recipe"]["initial_drift"], old["recipe"]["permute_targets"], old["compare_rates"]
+    assert present_config(json.dumps(old)) == cell.config
 
 
 def test_a_summary_counts_and_measures_at_every_factor(store):

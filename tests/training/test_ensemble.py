@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from lab.heads import LABELS, head_config, make_head
 from lab.ops.dispatch import reference_target_loss
@@ -126,6 +127,36 @@ def test_initial_scales_come_from_the_recipe():
     recipe = Recipe(steps=1, batch=1, initial_scale=0.0, content_scale=0.0, learning_rate=1e-30)
     trained = train(make_task("subset-drop"), head_config("fpa-walk-free", 2), recipe, [0])
     assert all(p.abs().max() < 1e-20 for p in trained.head.parameters())
+
+
+def test_a_walk_starts_with_the_drift_of_the_recipe():
+    recipe = Recipe(steps=1, batch=1, initial_scale=0.0, initial_drift=-0.5, learning_rate=1e-30)
+    starts = {"fpa-walk-offset": {"increment": -0.5, "offset": 0.0}, "fpa-direct-free": {"field_value": 0.0}}
+    for label, values in starts.items():
+        found = parameters(train(make_task("subset-drop"), head_config(label, 1), recipe, [0]))
+        for name, value in values.items():
+            assert torch.allclose(found[name], torch.tensor(value), atol=1e-20), (label, name)
+
+
+def test_permuted_targets_are_those_of_the_next_sequence_of_the_same_seed(monkeypatch):
+    seen = []
+
+    def watched(logits, *arrays, smoothing):
+        seen.append(arrays)
+        return loss(logits, *arrays, smoothing=smoothing)
+
+    loss = ensemble.target_loss
+    monkeypatch.setattr(ensemble, "target_loss", watched)
+    task = make_task("nested-scope")
+    recipe = Recipe(steps=1, batch=3, permute_targets=True)
+    train(task, head_config("fpa-walk-tied", 1), recipe, [5, 6])
+    own = task.sample("train", [5, 6], 0, 3)
+    [(tokens, death, queries)] = seen
+    assert np.array_equal(tokens, own.tokens)
+    assert np.array_equal(death, own.death[:, [1, 2, 0]])
+    assert np.array_equal(queries, own.queries[:, [1, 2, 0]])
+    with pytest.raises(ValidationError, match="a batch of at least 2"):
+        Recipe(batch=1, permute_targets=True)
 
 
 # --- seeds do not know their neighbours -----------------------------------------------------------------------------
