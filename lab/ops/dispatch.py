@@ -1,4 +1,8 @@
-"""One door to the target-set loss and the metrics: the compiled path on the CPU, the reference elsewhere."""
+"""One door to the target-set loss and the metrics: the compiled path on the CPU, the reference elsewhere.
+
+A head hands its logits over in one of three forms: by token (TokenLogits), by position (PositionLogits), or as the
+matrix itself (DenseLogits). `target_loss` and `read_sequences` take any of them.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -50,6 +54,65 @@ class TokenLogits:
         return torch.where(reference.causal_mask(length, length, tokens.device), logits, -torch.inf)
 
 
+@dataclass(frozen=True)
+class PositionLogits:
+    """The logits of a head whose queries and keys differ from position to position.
+
+    scale: s in s q.k. bias: added by distance; the last one stands for all farther.
+    log_gate: FoX. field, level, penalty_scale: FPA. What a head does not have is None.
+    """
+
+    kind: Kind
+    query: Float[Tensor, "seeds batch length head_dim"]
+    key: Float[Tensor, "seeds batch length head_dim"]
+    scale: float
+    bias: Float[Tensor, "seeds width"] | None = None
+    log_gate: Float[Tensor, "seeds batch length"] | None = None
+    field: Float[Tensor, "seeds batch length"] | None = None
+    level: Float[Tensor, "seeds batch length"] | None = None
+    penalty_scale: float = 1.0
+
+    def dense(
+        self, tokens: Int[Tensor, "seeds batch length"], smoothing: float = 0.0
+    ) -> Float[Tensor, "seeds batch length length"]:
+        """The full matrices of logits, by the reference definition."""
+        common: dict = {"scale": self.scale, "bias": None}
+        if self.bias is not None:
+            position = torch.arange(self.query.shape[-2], device=self.query.device)
+            distance = (position[:, None] - position).clamp(0, self.bias.shape[-1] - 1)
+            common["bias"] = self.bias[:, None, distance]
+        if self.kind == "fox":
+            return reference.fox_logits(self.query, self.key, self.log_gate, **common)
+        if self.kind == "fpa":
+            own = {"penalty_scale": self.penalty_scale, "smoothing": smoothing}
+            return reference.fpa_logits(self.query, self.key, self.field, self.level, **own, **common)
+        return reference.softmax_logits(self.query, self.key, **common)
+
+
+@dataclass(frozen=True)
+class DenseLogits:
+    """The matrix itself, for heads of any other kind; it goes through the reference operations and autograd.
+
+    log_weight: the rows of the last `rows` positions; entries after the row's own position are ignored. If `normalised`
+    the weights are softmax(log_weight), whatever the rows add up to; if not, they are exp(log_weight) as it stands,
+    and may add up to less than 1.
+    """
+
+    log_weight: Float[Tensor, "seeds batch rows length"]
+    normalised: bool = True
+
+    def dense(
+        self, tokens: Int[Tensor, "seeds batch length"], smoothing: float = 0.0
+    ) -> Float[Tensor, "seeds batch rows length"]:
+        """The matrices, -inf outside the causal triangle."""
+        rows, length = self.log_weight.shape[-2:]
+        mask = reference.causal_mask(rows, length, self.log_weight.device)
+        return torch.where(mask, self.log_weight, -torch.inf)
+
+
+Logits = TokenLogits | PositionLogits | DenseLogits
+
+
 class _FusedStep(torch.autograd.Function):
     """Loss and gradients come out of one compiled pass; backward only scales them."""
 
@@ -82,14 +145,19 @@ class _FusedStep(torch.autograd.Function):
 
 
 def target_loss(
-    logits: TokenLogits,
+    logits: Logits,
     tokens: Int[Tensor, "seeds batch length"],
     death: Int[Tensor, "seeds batch length"],
     queries: Int[Tensor, "seeds batch length"],
     *,
     smoothing: float = 0.0,
 ) -> Float[Tensor, " seeds"]:
-    """Mean cross-entropy of each seed over its queries; batch arrays as in lab.tasks.Batch, as tensors."""
+    """Mean cross-entropy of each seed over its queries; batch arrays as in lab.tasks.Batch, as tensors.
+
+    ValueError when a query stands at a row that `logits` lacks.
+    """
+    if not isinstance(logits, TokenLogits):
+        return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
     if tokens.device.type != "cpu":
         _say_once(f"target_loss: no compiled path on {tokens.device.type}; using the reference operations")
         return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
@@ -107,11 +175,31 @@ def target_loss(
     )
 
 
-def reference_target_loss(logits, tokens, death, queries, *, smoothing=0.0) -> Float[Tensor, " seeds"]:
+def reference_target_loss(
+    logits: Logits,
+    tokens: Int[Tensor, "seeds batch length"],
+    death: Int[Tensor, "seeds batch length"],
+    queries: Int[Tensor, "seeds batch length"],
+    *,
+    smoothing: float = 0.0,
+) -> Float[Tensor, " seeds"]:
     """What `target_loss` must equal, in values and gradients."""
-    each = reference.target_cross_entropy(logits.dense(tokens, smoothing), dense_targets(death, queries))
-    weight = queries.to(each.dtype)
+    matrix, targets = logits.dense(tokens, smoothing), dense_targets(death, queries)
+    first = _first_row(matrix, queries)
+    targets, weight = targets[..., first:, :], queries[..., first:].to(matrix.dtype)
+    if isinstance(logits, DenseLogits) and not logits.normalised:
+        each = -torch.where(targets, matrix, 0.0).sum(-1) / targets.sum(-1).clamp_min(1)
+    else:
+        each = reference.target_cross_entropy(matrix, targets)
     return (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp_min(1)
+
+
+def _first_row(matrix: Float[Tensor, "seeds batch rows length"], queries: Int[Tensor, "seeds batch length"]) -> int:
+    """Position of the first row that the matrix has; ValueError when a query stands before it."""
+    first = matrix.shape[-1] - matrix.shape[-2]
+    if queries[..., :first].any():
+        raise ValueError(f"logits: expected every row with a query, got the last {matrix.shape[-2]} rows only")
+    return first
 
 
 def dense_targets(
@@ -125,12 +213,17 @@ def dense_targets(
 
 
 def read_sequences(
-    logits: TokenLogits,
+    logits: Logits,
     tokens: Int[Tensor, "seeds batch length"],
     death: Int[Tensor, "seeds batch length"],
     queries: Int[Tensor, "seeds batch length"],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sums of the metrics over each sequence's queries, and the extremes of window and gap; see `fused.read`."""
+    if not isinstance(logits, TokenLogits):
+        matrix = logits.dense(tokens).detach()
+        _first_row(matrix, queries)
+        normalised = not isinstance(logits, DenseLogits) or logits.normalised
+        return fused.read_dense(death.cpu().numpy(), queries.cpu().numpy(), _float64(matrix), normalised)
     return fused.read(
         _KINDS[logits.kind],
         tokens.cpu().numpy(),

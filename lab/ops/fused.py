@@ -160,6 +160,31 @@ def _row_metrics(i, dies, logit, drop, weight, threshold, uniform):
 
 
 @njit(cache=True, nogil=True)
+def _score_row(i, count, dies, logit, drop, weight, total, unit, out, extremes):
+    """Adds row i, of weights weight[j] / total where total stands for exp(unit) * total, to its sequence's results."""
+    if total == 0.0:
+        total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
+    size, logit_sum = _sum_on_target(i, logit, drop, dies)
+    above, hits, missing, on_target, low, high, outside = _row_metrics(
+        i, dies, logit, drop, weight, 0.5 * total / size, total / size
+    )
+    excess = math.log(total) + unit - logit_sum / size - math.log(size)
+    window = high - low if low > -math.inf else math.inf
+    out[0] += count
+    out[1] += count * (excess + math.log(size))
+    out[2] += count * excess
+    out[3] += count * missing / total
+    out[4] += count * (hits == size and above == size)
+    out[5] += count * on_target / total
+    out[6] += count * window
+    extremes[0] = max(extremes[0], window)
+    if outside > -math.inf:
+        out[7] += count * (low - outside)
+        out[8] += count
+        extremes[1] = min(extremes[1], low - outside)
+
+
+@njit(cache=True, nogil=True)
 def _exponentiate(table, mass, top):
     """mass = exp(table - top) with top[a] the largest entry of query token a."""
     for a in range(table.shape[0]):
@@ -298,25 +323,34 @@ def read(kind, tokens, death, queries, table, gate, field, level, scale):
                 total, unit = _weigh(i, row_mass, fade, weight), top[a]
                 if not total > _UNDERFLOW:
                     total, unit = _weigh_again(i, logit, drop, weight)
-                if total == 0.0:
-                    total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
-                size, logit_sum = _sum_on_target(i, logit, drop, dies)
-                above, hits, missing, on_target, low, high, outside = _row_metrics(
-                    i, dies, logit, drop, weight, 0.5 * total / size, total / size
-                )
-                excess = math.log(total) + unit - logit_sum / size - math.log(size)
-                out = sums[s, b]
-                out[0] += count
-                out[1] += count * (excess + math.log(size))
-                out[2] += count * excess
-                out[3] += count * missing / total
-                out[4] += count * (hits == size and above == size)
-                out[5] += count * on_target / total
-                window = high - low if low > -math.inf else math.inf
-                out[6] += count * window
-                extremes[s, b, 0] = max(extremes[s, b, 0], window)
-                if outside > -math.inf:
-                    out[7] += count * (low - outside)
-                    out[8] += count
-                    extremes[s, b, 1] = min(extremes[s, b, 1], low - outside)
+                _score_row(i, count, dies, logit, drop, weight, total, unit, sums[s, b], extremes[s, b])
+    return sums, extremes
+
+
+@njit(cache=True, nogil=True)
+def read_dense(death, queries, log_weight, normalised):
+    """The same for given rows: log_weight (seeds, batch, rows, length) float64, the last `rows` of the sequence.
+
+    The weights are softmax(log_weight) if `normalised`, else exp(log_weight) as it stands.
+    """
+    seeds, batch, rows, length = log_weight.shape
+    sums = np.zeros((seeds, batch, 9))
+    extremes = np.zeros((seeds, batch, 2))
+    weight, drop = np.empty(length), np.zeros(length)
+    for s in range(seeds):
+        for b in range(batch):
+            extremes[s, b, 1] = math.inf
+            for row in range(rows):
+                i = length - rows + row
+                count = queries[s, b, i]
+                if count == 0:
+                    continue
+                logit = log_weight[s, b, row]
+                if normalised:
+                    total, unit = _weigh_again(i, logit, drop, weight)
+                else:
+                    total, unit = 1.0, 0.0
+                    for j in range(i + 1):
+                        weight[j] = math.exp(logit[j])
+                _score_row(i, count, death[s, b], logit, drop, weight, total, unit, sums[s, b], extremes[s, b])
     return sums, extremes
