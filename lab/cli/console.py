@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,13 @@ def text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if value and abs(value) < 1e-3 else f"{value:.3f}"
     return str(value)
+
+
+def print_profile(seconds: Mapping[str, float], of: str) -> None:
+    """Where the time went: seconds and share of every phase, and their sum, which is the measured total."""
+    total = sum(seconds.values())
+    rows = [[phase, value, f"{value / total:.1%}" if total > 0 else "-"] for phase, value in seconds.items()]
+    print_table(["phase", "seconds", "share"], [*rows, ["total", total, ""]], title=f"Time, {of}")
 
 
 def print_json(document: Any) -> None:

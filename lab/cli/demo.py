@@ -10,7 +10,7 @@ from lab.cli.certificates import print_verdicts
 from lab.cli.console import working
 from lab.cli.keysets import print_answer
 from lab.cli.results import print_summary
-from lab.cli.sweeps import compute, plan_of
+from lab.cli.sweeps import compute, plan_of, print_report
 
 EXPERIMENT, PRESET = "target_sets", "quick"
 KEYS = 5
@@ -45,8 +45,10 @@ def demo(
 def _sweep(path: Path, workers: int | None) -> bool:
     from lab.sweeps import Store
 
+    plan = plan_of(EXPERIMENT, PRESET)
     with Store(path) as store:
-        report = compute(plan_of(EXPERIMENT, PRESET), store, workers, "cpu")
+        report = compute(plan, store, workers, "cpu")
+    print_report(plan, report)
     return not (report.failed or report.remaining)
 
 

@@ -14,6 +14,7 @@ MOST_SEEDS = 10_000
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda where there is one.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Say where the time went, phase by phase.")]
 StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of results, made when missing.")]
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli.console import Tell, print_json, print_table, progress
+from lab.cli.console import Tell, print_json, print_profile, print_table, progress
 from lab.cli.errors import say
-from lab.cli.options import DEFAULT_STORE, MOST_SEEDS, Device, Json, StoreFile, check_device, numbers, words
+from lab.cli.options import DEFAULT_STORE, MOST_SEEDS, Device, Json, Profile, StoreFile, check_device, numbers, words
 from lab.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def sweep(
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
     device: Device = "cpu",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be computed; compute nothing.")] = False,
+    profile: Profile = False,
+    as_json: Json = False,
 ) -> int:
     """Compute what the store lacks of an experiment.
 
@@ -49,13 +51,19 @@ def sweep(
     plans = [plan_of(name, preset, seeds, words(head, "--head"), dims) for name in words(names)]
     check_device(device)
     if dry_run:
-        _print_plans(plans, store)
+        _print_plans(plans, store, as_json)
         return 0
 
     from lab.sweeps import Store
 
     with Store(store) as opened:
-        reports = [compute(plan, opened, workers, device) for plan in plans]
+        reports = []
+        for plan in plans:
+            reports.append(compute(plan, opened, workers, device))
+            if not as_json:
+                print_report(plan, reports[-1], profile)
+    if as_json:
+        print_json([_document(plan, report, profile) for plan, report in zip(plans, reports, strict=True)])
     if any(report.failed for report in reports):
         say(f"failed units keep their traceback: fpa-lab status {' '.join(words(names))} --tracebacks --store {store}")
     return int(any(report.failed or report.remaining for report in reports))
@@ -79,14 +87,25 @@ def plan_of(
 
 
 def compute(plan: "Plan", store: "Store", workers: int | None, device: str) -> "Report":
-    """Runs a plan with a progress bar and prints what was computed, reused and failed."""
+    """Runs a plan with a progress bar."""
     from lab.sweeps import run
 
     executor, run_unit = _executor(workers, device)
     with progress(f"{plan.name} {plan.preset}") as tell:
-        report = run(plan, store, executor, _teller(tell), run_unit=run_unit)
+        return run(plan, store, executor, _teller(tell), run_unit=run_unit)
+
+
+def print_report(plan: "Plan", report: "Report", profile: bool = False) -> None:
+    """What was computed, reused and failed, and if asked where the time of the workers went."""
     print(f"{plan.name} {plan.preset}: {report}")
-    return report
+    if profile:
+        print_profile(report.profile(), "summed over the workers")
+
+
+def _document(plan: "Plan", report: "Report", profile: bool) -> dict[str, Any]:
+    counts = {name: getattr(report, name) for name in ("total", "computed", "reused", "failed", "remaining")}
+    found: dict[str, Any] = {"experiment": plan.name, "preset": plan.preset, **counts}
+    return {**found, "profile": report.profile()} if profile else found
 
 
 def _executor(workers: int | None, device: str) -> "tuple[Executor, str | Callable[..., Any]]":
@@ -111,7 +130,7 @@ def _teller(tell: Tell) -> "Callable[[Event], None]":
     return on_event
 
 
-def _print_plans(plans: "Sequence[Plan]", path: Path) -> None:
+def _print_plans(plans: "Sequence[Plan]", path: Path, as_json: bool) -> None:
     from lab.sweeps import Store
 
     done: Any = {}
@@ -122,7 +141,11 @@ def _print_plans(plans: "Sequence[Plan]", path: Path) -> None:
     for plan in plans:
         total, left = len(plan.units()), len(plan.units(done))
         rows.append([plan.name, plan.preset, len(plan.cells), len(plan.seeds), total, total - left, left])
-    print_table(["experiment", "preset", "cells", "seeds", "units", "stored", "to compute"], rows, left=2)
+    header = ["experiment", "preset", "cells", "seeds", "units", "stored", "to compute"]
+    if as_json:
+        print_json([dict(zip(header, row, strict=True)) for row in rows])
+    else:
+        print_table(header, rows, left=2)
 
 
 def status(

@@ -1,15 +1,17 @@
 """`fpa-lab train`: one head on one task for a few seeds, with its learning curve. Nothing is stored."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli.console import Tell, print_json, print_table, progress
-from lab.cli.options import MOST_SEEDS, Device, Json, check_device
+from lab.cli.console import Tell, print_json, print_profile, print_table, progress
+from lab.cli.options import MOST_SEEDS, Device, Json, Profile, check_device
 from lab.cli.tasks import CUSTOM, SOURCE_SCOPES, Option, Spec, check_tokens, make
 from lab.errors import InputError
+from lab.profiling import Timers, shares
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +46,7 @@ def train(
     option: Option = None,
     spec: Spec = None,
     device: Device = "cpu",
+    profile: Profile = False,
     as_json: Json = False,
 ) -> int:
     """Train one head for a few seeds and show how it learned.
@@ -73,15 +76,19 @@ def train(
 
     from lab.training.ensemble import train as train_ensemble
 
+    timers, start = Timers(), time.perf_counter()
     with progress(f"{task_name} {head}") as tell:
-        trained = train_ensemble(
-            made, config, recipe, range(seeds), device=device, on_step=_reporter(recipe.steps, tell)
-        )
-    readings = _evaluations(made, trained)
+        on_step = _reporter(recipe.steps, tell)
+        trained = train_ensemble(made, config, recipe, range(seeds), device=device, on_step=on_step, timers=timers)
+    with timers("metrics"):
+        readings = _evaluations(made, trained)
+    spent = shares(timers.seconds, time.perf_counter() - start)
     if as_json:
-        print_json(_document(made, trained, readings))
-    else:
-        _print_training(trained, readings)
+        print_json(_document(made, trained, readings) | ({"profile": spent} if profile else {}))
+        return 0
+    _print_training(trained, readings)
+    if profile:
+        print_profile(spent, "after imports")
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lab.errors import InputError
-from lab.profiling import Timers
+from lab.profiling import Timers, shares
 from lab.sweeps.executors import Executor, RunUnit, Update
 from lab.sweeps.plan import Plan, Unit
 from lab.sweeps.store import Failure, Store
@@ -20,6 +20,7 @@ class Report:
     """Units of a plan: computed and reused are stored now, failed ones are not and are tried again next time.
 
     `timers`: where the time went, in the units (summed over workers) and in the store (in this process).
+    `worker_seconds`: how long the run took, times the number of workers.
     """
 
     total: int
@@ -28,10 +29,15 @@ class Report:
     failed: int = 0
     failures: list[Failure] = field(default_factory=list)
     timers: Timers = field(default_factory=Timers, repr=False, compare=False)
+    worker_seconds: float = 0.0
 
     @property
     def remaining(self) -> int:
         return self.total - self.reused - self.computed - self.failed
+
+    def profile(self) -> dict[str, float]:
+        """Seconds by phase; "other" is the rest of `worker_seconds`: starting workers, waiting for them, and so on."""
+        return shares(self.timers.seconds, self.worker_seconds)
 
     def __str__(self) -> str:
         left = f", {self.remaining} left" if self.remaining else ""
@@ -86,6 +92,7 @@ def run(
             executor.run(run_unit, units, book.enter)
         except KeyboardInterrupt:
             raise Interrupted(book.report) from None
+        book.report.worker_seconds = executor.workers * (time.monotonic() - book.start)
         book.report.failures = store.failures(cell.id for cell in plan.cells)
         return book.report
 
