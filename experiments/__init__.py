@@ -6,4 +6,5 @@ from collections.abc import Mapping
 EXPERIMENTS: Mapping[str, str] = {
     "target_sets": "experiments.target_sets",
     "length": "experiments.length",
+    "ablations": "experiments.ablations",
 }

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.stats import beta
 
 from lab.errors import InputError
+from lab.heads.config import FpaConfig
 from lab.sweeps.chance import chance_level
 from lab.sweeps.completeness import Missing, missing_cells, missing_seeds, present_config, with_planned
 from lab.sweeps.frames import Frames
@@ -159,10 +160,13 @@ def _validation_losses(frames: Frames) -> pd.Series:
 def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:
     """For every cell, the settings in which it differs from others of equal experiment, task, head and dim.
 
-    A setting of the recipe at its default is left out, so the recipe itself has the empty text.
+    A setting at its default is left out, so the recipe itself has the empty text.
     """
     flat = [_flat(config) for config in configs]
     default = {f"recipe.{name}": json.dumps(value) for name, value in Recipe().model_dump(mode="json").items()}
+    default |= {
+        f"head.{name}": json.dumps(field.default) for name, field in FpaConfig.model_fields.items() if name != "dim"
+    }
     texts = [""] * len(flat)
     for rows in cells.reset_index().groupby(["experiment", "preset", "task", "head", "dim"]).indices.values():
         names = sorted({name for i in rows for name in flat[i]})

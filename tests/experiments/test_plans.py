@@ -87,3 +87,26 @@ def test_length_reads_every_form_and_recipe_from_1_to_64_times_two_training_leng
     assert all(
         len({cell.task.make().train_length for cell in cells if cell.task.name == name}) == 2 for name in length.FORMS
     )
+
+
+def test_ablations_change_one_setting_of_the_recipe_at_a_time():
+    from experiments import ablations
+    from lab.training.recipe import Recipe
+
+    whole = ablations.plan("paper")
+    assert len(whole.seeds) == 64
+    for task, form in FITTING.items():
+        cells = [cell for cell in whole.cells if cell.task.name == task]
+        changes = []
+        for cell in cells:
+            recipe = cell.recipe.model_dump(exclude_defaults=True)
+            head = {} if cell.head.penalty_scale == 1 else {"penalty_scale": cell.head.penalty_scale}
+            head |= {} if cell.head.label == form else {"form": cell.head.label}
+            changes.append(tuple(sorted({**recipe, **head})))
+        groups = Counter(changes)
+        assert groups.pop(()) == 1  # the recipe itself, in the form that fits
+        drift = {("initial_drift",): 4, ("initial_drift", "smoothing"): 2} if form.startswith("fpa-walk") else {}
+        once = {("smoothing",): 3, ("initial_scale",): 4, ("learning_rate",): 4, ("penalty_scale",): 4, ("form",): 5}
+        assert groups == {**once, **drift}
+    assert all(cell.compare_rates for cell in whole.cells)
+    assert ablations.plan("quick").cells[0].recipe == Recipe()

@@ -129,6 +129,13 @@ def test_cells_that_compare_their_rates_stand_beside_each_other(store):
     assert table["rates"].tolist() == ["0.01", "0.05", "0.2"] * 4
 
 
+def test_a_setting_of_the_head_is_named_where_it_is_not_the_default(store):
+    cell = make_cell("fpa-walk-tied")
+    scaled = cell.model_copy(update={"head": cell.head.model_copy(update={"penalty_scale": 3.0})})
+    run(Plan("fake", "quick", [cell, scaled], [0]), store, InlineExecutor(), run_unit=quick_unit)
+    assert sorted(summarise(load_frames(store))["variant"]) == ["", "penalty_scale=3.0"]
+
+
 def test_results_from_before_an_option_existed_are_complete():
     """A stored configuration without the newest options is the one that has them at their defaults."""
     cell = make_cell()
