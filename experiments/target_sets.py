@@ -18,8 +18,8 @@ from lab.training.recipe import Recipe
 
 NAME = "target_sets"
 TASKS = ("nested-scope", "leveled-dips", "subset-drop")
-BASELINES = tuple(label for label in LABELS if not label.startswith("fpa"))
-FPA_FORMS = tuple(label for label in LABELS if label.startswith("fpa"))
+BASELINES = tuple(label for label, options in LABELS.items() if options["kind"] in ("softmax", "fox"))
+FPA_FORMS = tuple(label for label, options in LABELS.items() if options["kind"] == "fpa")
 
 # The form in which THEORY.md says a head of constant dimension does the task, and which training finds.
 FITTING = {"nested-scope": "fpa-walk-offset", "leveled-dips": "fpa-direct-free", "subset-drop": "fpa-walk-offset"}

@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from lab.errors import InputError
-from lab.heads.config import FoxConfig, FpaConfig, HeadConfig, SoftmaxConfig
+from lab.heads.config import FoxConfig, FpaConfig, FpaRecencyConfig, HeadConfig, SoftmaxConfig
 from lab.ops import reference
 from lab.ops.dispatch import TokenLogits
 
@@ -143,6 +143,7 @@ def make_head(
     """
     from lab.heads.fox import FoxHead
     from lab.heads.fpa import FpaHead
+    from lab.heads.fpa_recency import FpaRecencyHead
     from lab.heads.softmax import SoftmaxHead
 
     if not seeds:
@@ -153,6 +154,8 @@ def make_head(
             return SoftmaxHead(config, vocab_size, seeds, max_len=max_len, **scales)
         case FoxConfig():
             return FoxHead(config, vocab_size, seeds, **scales)
+        case FpaRecencyConfig():
+            return FpaRecencyHead(config, vocab_size, seeds, **scales)
         case FpaConfig():
             return FpaHead(config, vocab_size, seeds, **scales)
     raise InputError(f"head: expected a head configuration, got {config!r}")

@@ -10,6 +10,7 @@ Position = Literal["none", "alibi", "relative", "rope"]
 FieldForm = Literal["walk", "direct"]
 LevelForm = Literal["tied", "offset", "free"]
 SumDtype = Literal["float64", "float32"]
+Recency = Literal["alibi", "gate"]
 
 
 class _Config(BaseModel):
@@ -58,9 +59,26 @@ class FpaConfig(_Config):
         return f"fpa-{self.field}-{self.level}"
 
 
-HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig, Field(discriminator="kind")]
+class FpaRecencyConfig(FpaConfig):
+    """First Passage Attention with a recency bias; `gate_bias` is where gates start, if the bias is one of gates."""
+
+    kind: Literal["fpa_recency"] = "fpa_recency"  # type: ignore[assignment]
+    recency: Recency = "alibi"
+    gate_bias: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"fpa-{self.field}-{self.level}-{self.recency}"
+
+
+HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig | FpaRecencyConfig, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
-_CONFIGS: dict[str, type[_Config]] = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig}
+_CONFIGS: dict[str, type[_Config]] = {
+    "softmax": SoftmaxConfig,
+    "fox": FoxConfig,
+    "fpa": FpaConfig,
+    "fpa_recency": FpaRecencyConfig,
+}
 
 LABELS: dict[str, dict[str, Any]] = {
     **{f"softmax-{p}": {"kind": "softmax", "position": p} for p in ("none", "alibi", "relative", "rope")},
@@ -70,10 +88,15 @@ LABELS: dict[str, dict[str, Any]] = {
         for field in ("walk", "direct")
         for level in ("tied", "offset", "free")
     },
+    **{
+        f"fpa-walk-{level}-{recency}": {"kind": "fpa_recency", "level": level, "recency": recency}
+        for level in ("tied", "offset")
+        for recency in ("alibi", "gate")
+    },
 }
 
 
-def head_config(label: str, dim: int, **options: Any) -> SoftmaxConfig | FoxConfig | FpaConfig:
+def head_config(label: str, dim: int, **options: Any) -> HeadConfig:
     """The configuration named by a label such as "fpa-walk-tied", with that content dimension.
 
     Raises InputError for an unknown label (the nearest valid one is offered) or option, or a negative dimension.

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lab.errors import InputError, nearest
-from lab.heads.config import FoxConfig, FpaConfig, HeadConfig, SoftmaxConfig
+from lab.heads.config import FoxConfig, FpaConfig, FpaRecencyConfig, HeadConfig, SoftmaxConfig
 from lab.sweeps.code_version import code_version
 from lab.training.recipe import Recipe
 
@@ -242,6 +242,7 @@ def _fields_at(model: type[BaseModel], path: Sequence[str]) -> Collection[str]:
         "softmax": SoftmaxConfig,
         "fox": FoxConfig,
         "fpa": FpaConfig,
+        "fpa_recency": FpaRecencyConfig,
     }
     return (foreign[path[-1]] if path else model).model_fields.keys()
 

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.errors import InputError
 from lab.heads import LABELS, FoxConfig, FpaConfig, HeadConfig, SoftmaxConfig, head_config
+from lab.heads.config import FpaRecencyConfig
 
 EXPECTED_LABELS = [
     "softmax-none",
@@ -22,6 +23,10 @@ EXPECTED_LABELS = [
     "fpa-direct-tied",
     "fpa-direct-offset",
     "fpa-direct-free",
+    "fpa-walk-tied-alibi",
+    "fpa-walk-tied-gate",
+    "fpa-walk-offset-alibi",
+    "fpa-walk-offset-gate",
 ]
 
 
@@ -35,7 +40,8 @@ def test_labels_and_json_come_back(label):
     assert config.label == label
     assert config.dim == 3
     assert TypeAdapter(HeadConfig).validate_json(config.model_dump_json()) == config
-    assert type(config) is {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig}[config.kind]
+    kinds = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig, "fpa_recency": FpaRecencyConfig}
+    assert type(config) is kinds[config.kind]
 
 
 def test_options_are_kept():

@@ -59,20 +59,21 @@ def test_fewer_queries_are_the_last_rows(label):
 def parts(head, batch, seed):
     """What the oracle needs of one seed of a head: each part by its definition, straight from the parameters."""
     named = {name: p.detach()[seed].double().tolist() for name, p in head.named_parameters()}
+    given = {}
     if "gate" in named:
-        return {"log_gate": [-math.log1p(math.exp(-named["gate"][t])) for t in batch]}
+        given = {"log_gate": [-math.log1p(math.exp(-named["gate"][t])) for t in batch]}
     if "increment" in named:
         field = [math.fsum(named["increment"][t] for t in batch[: i + 1]) for i in range(len(batch))]
     elif "field_value" in named:
         field = [named["field_value"][t] for t in batch]
     else:
-        return {}
+        return given
     level = field
     if "offset" in named:
         level = [u + named["offset"][t] for u, t in zip(field, batch, strict=True)]
     if "level_value" in named:
         level = [named["level_value"][t] for t in batch]
-    return {"field": field, "level": level}
+    return {**given, "field": field, "level": level}
 
 
 @pytest.mark.parametrize("dim", [0, 3])
@@ -85,7 +86,7 @@ def test_attend_follows_the_definition(label, dim):
         token = batch[s, 0].tolist()
         query, key = head.query[s].detach().double(), head.key[s].detach().double()
         bias = [0.0] * 17
-        if label == "softmax-alibi":
+        if label.endswith("alibi"):
             bias = [-d / 16 for d in range(17)]
         if label == "softmax-relative":
             bias = [head.positional.by_distance[s, min(d, MAX_LEN - 1)].item() for d in range(17)]
@@ -183,6 +184,10 @@ COUNTS = {
     "fpa-direct-tied": {"query": 12, "key": 12, "field_value": 4},
     "fpa-direct-offset": {"query": 12, "key": 12, "field_value": 4, "offset": 4},
     "fpa-direct-free": {"query": 12, "key": 12, "field_value": 4, "level_value": 4},
+    "fpa-walk-tied-alibi": {"query": 12, "key": 12, "increment": 4, "positional.log_slope": 1},
+    "fpa-walk-tied-gate": {"query": 12, "key": 12, "increment": 4, "gate": 4},
+    "fpa-walk-offset-alibi": {"query": 12, "key": 12, "increment": 4, "offset": 4, "positional.log_slope": 1},
+    "fpa-walk-offset-gate": {"query": 12, "key": 12, "increment": 4, "offset": 4, "gate": 4},
 }
 
 

@@ -84,12 +84,16 @@ def logits(
     smoothing: float = 0.0,
     key_mask: Sequence[bool] | None = None,
 ) -> Matrix:
-    """The logits of softmax, FoX (with log_gate) or FPA (with field and level); -inf where the query sees no key."""
+    """The logits of softmax, FoX (with log_gate), FPA (with field and level) or of a head with both.
+
+    -inf where the query sees no key.
+    """
     bias = [[0.0] * size for _ in range(size)]
     if log_gate is not None:
         bias = forgotten(log_gate)
     if field is not None:
-        bias = [[-penalty_scale * p for p in row] for row in penalty(field, level, smoothing)]
+        dropped = penalty(field, level, smoothing)
+        bias = [[b - penalty_scale * p for b, p in zip(*rows)] for rows in zip(bias, dropped)]
     return [
         [content(i, j) + bias[i][j] if j <= i and (key_mask is None or key_mask[j]) else -math.inf for j in range(size)]
         for i in range(size)
