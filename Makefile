@@ -28,7 +28,7 @@ demo: $(STAMP)
 	$(BIN)/fpa-lab demo
 
 test: $(STAMP)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow' $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow and not cluster' $(PYTEST_ARGS)
 
 test-all: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
