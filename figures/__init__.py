@@ -19,11 +19,12 @@ FIGURES = {
     "length": "figures.length",
     "learned_field": "figures.learned_field",
     "source_scopes": "figures.source_scopes",
+    "drift": "figures.drift",
 }
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
 # Figure -> the experiment whose results it shows, where that is not target_sets.
-EXPERIMENT_OF: dict[str, str] = {}
+EXPERIMENT_OF: dict[str, str] = {"drift": "length"}
 
 
 class Incomplete(Exception):
