@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lab.cli import certificates, demo, keysets, prove, results, sweeps, tasks, training
+from lab.cli import bench, certificates, demo, keysets, prove, results, sweeps, tasks, training
 from lab.cli.errors import USER_ERRORS, describe, say, silence_stdout
 from lab.errors import InputError, nearest
 
@@ -78,6 +78,7 @@ app.command("verify")(certificates.verify)
 app.command("prove")(prove.prove)
 app.command("task")(tasks.task)
 app.command("train")(training.train)
+app.command("bench")(bench.bench)
 
 
 def run(argv: Sequence[str]) -> int:
