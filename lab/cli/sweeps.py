@@ -15,7 +15,7 @@ from lab.errors import InputError, nearest
 if TYPE_CHECKING:
     from lab.sweeps import CellStatus, Event, Executor, Plan, Report, Store
 
-EXECUTORS = ("local",)
+EXECUTORS = ("local", "ray")
 
 
 def sweep(
@@ -27,8 +27,16 @@ def sweep(
     head: Annotated[list[str] | None, typer.Option(metavar="HEAD,...", help="Only these heads.")] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="D,...", help="Only these content dimensions.")] = None,
     store: StoreFile = DEFAULT_STORE,
-    executor: Annotated[str, typer.Option(metavar="NAME", help="local: worker processes of this machine.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="local: processes of this machine. ray: tasks of a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The Ray cluster.", show_default="RAY_ADDRESS, one of this machine, or a new one"
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Units at a time.", show_default="one a core")] = None,
     device: Device = "cpu",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be computed; compute nothing.")] = False,
     profile: Profile = False,
@@ -44,9 +52,9 @@ def sweep(
       fpa-lab sweep target_sets --dry-run
       fpa-lab sweep target_sets --preset paper --workers 2
       fpa-lab sweep target_sets --head fpa-walk-offset,fox-gate0 --dim 1,8 --seeds 8
+      fpa-lab sweep target_sets --preset paper --executor ray --address 10.0.0.1:6379
     """
-    if executor not in EXECUTORS:
-        raise InputError(f"--executor: unknown executor {executor}{nearest(executor, EXECUTORS)}")
+    _check_executor(executor, address, device)
     dims = numbers("--dim", dim, least=0)
     plans = [plan_of(name, preset, seeds, words(head, "--head"), dims) for name in words(names)]
     check_device(device)
@@ -56,10 +64,11 @@ def sweep(
 
     from lab.sweeps import Store
 
+    cluster = _cluster(address, workers) if executor == "ray" else None
     with Store(store) as opened:
         reports = []
         for plan in plans:
-            reports.append(compute(plan, opened, workers, device))
+            reports.append(compute(plan, opened, workers, device, cluster))
             if not as_json:
                 print_report(plan, reports[-1], profile)
     if as_json:
@@ -86,11 +95,14 @@ def plan_of(
     return import_module(EXPERIMENTS[name]).plan(preset, seeds=seeds, heads=heads or None, dims=dims or None)
 
 
-def compute(plan: "Plan", store: "Store", workers: int | None, device: str) -> "Report":
-    """Runs a plan with a progress bar."""
+def compute(
+    plan: "Plan", store: "Store", workers: int | None, device: str, cluster: "Executor | None" = None
+) -> "Report":
+    """Runs a plan with a progress bar, on a cluster or on this machine."""
     from lab.sweeps import run
+    from lab.sweeps.runner import RUN_CELL
 
-    executor, run_unit = _executor(workers, device)
+    executor, run_unit = (cluster, RUN_CELL) if cluster else _executor(workers, device)
     with progress(f"{plan.name} {plan.preset}") as tell:
         return run(plan, store, executor, _teller(tell), run_unit=run_unit)
 
@@ -106,6 +118,21 @@ def _document(plan: "Plan", report: "Report", profile: bool) -> dict[str, Any]:
     counts = {name: getattr(report, name) for name in ("total", "computed", "reused", "failed", "remaining")}
     found: dict[str, Any] = {"experiment": plan.name, "preset": plan.preset, **counts}
     return {**found, "profile": report.profile()} if profile else found
+
+
+def _check_executor(executor: str, address: str | None, device: str) -> None:
+    if executor not in EXECUTORS:
+        raise InputError(f"--executor: unknown executor {executor}{nearest(executor, EXECUTORS)}")
+    if executor == "ray" and device != "cpu":
+        raise InputError(f"--device: {device}: --executor ray computes on processors; use --executor local")
+    if executor != "ray" and address is not None:
+        raise InputError(f"--address: {address}: is for --executor ray")
+
+
+def _cluster(address: str | None, workers: int | None) -> "Executor":
+    from lab.sweeps import RayExecutor
+
+    return RayExecutor(address, workers, say)
 
 
 def _executor(workers: int | None, device: str) -> "tuple[Executor, str | Callable[..., Any]]":

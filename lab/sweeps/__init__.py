@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lab.sweeps.frames import Frames, load_frames
     from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig, Unit
     from lab.sweeps.published import export
+    from lab.sweeps.ray_executor import ClusterError, RayExecutor
     from lab.sweeps.results import CellResult, Curves
     from lab.sweeps.runner import Event, Interrupted, Report, run
     from lab.sweeps.state import CellStatus, status
@@ -29,6 +30,7 @@ _MODULES = {
     "frames": ["Frames", "load_frames"],
     "plan": ["Cell", "Evaluation", "Plan", "TaskConfig", "Unit"],
     "published": ["export"],
+    "ray_executor": ["ClusterError", "RayExecutor"],
     "results": ["CellResult", "Curves"],
     "runner": ["Event", "Interrupted", "Report", "run"],
     "state": ["CellStatus", "status"],
@@ -38,10 +40,10 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Cell", "CellResult", "CellStatus", "Curves", "Evaluation", "Event", "Executor", "Failure", "Frames",
-    "InlineExecutor", "Interrupted", "LocalExecutor", "Missing", "Plan", "Report", "Store", "StoreError", "StoreFull",
-    "TaskConfig", "Unit", "Update", "chosen_cells", "clopper_pearson", "export", "load_frames", "missing_cells",
-    "run", "status", "summarise",
+    "Cell", "CellResult", "CellStatus", "ClusterError", "Curves", "Evaluation", "Event", "Executor", "Failure",
+    "Frames", "InlineExecutor", "Interrupted", "LocalExecutor", "Missing", "Plan", "RayExecutor", "Report", "Store",
+    "StoreError", "StoreFull", "TaskConfig", "Unit", "Update", "chosen_cells", "clopper_pearson", "export",
+    "load_frames", "missing_cells", "run", "status", "summarise",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Where units are computed: here, or in worker processes of this machine.
+"""Where units are computed: here, or in worker processes of this machine; on a cluster, see ray_executor.py.
 
 An executor is anything with `run(run_unit, units, report)` that calls `report` with an Update whenever something
-happens; a cluster is one more class. The driver alone touches the store, so executors need no locks.
+happens. The driver alone touches the store, so executors need no locks.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ STOP_SECONDS = 2.0
 class Update:
     """Something happened to a unit: `result` comes with "done", `traceback` with "failed", `fraction` with "progress".
 
-    `seconds` is how long the unit has been computed.
+    `seconds` is how long the unit has been computed, `environment` on what, where that is not this machine.
     """
 
     kind: Literal["started", "progress", "done", "failed"]
@@ -54,6 +54,7 @@ class Update:
     traceback: str = ""
     fraction: float = 0.0
     seconds: float = 0.0
+    environment: str | None = None
 
 
 class Executor(Protocol):
@@ -103,7 +104,7 @@ class LocalExecutor:
         self.workers = workers or available_cores()
 
     def run(self, run_unit: RunUnit | str, units: Sequence[Unit], report: Callable[[Update], None]) -> None:
-        name = _importable_name(run_unit)
+        name = importable_name(run_unit)
         waiting = deque((unit, 1) for unit in units)
         messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         crew: list[_Worker] = []
@@ -190,7 +191,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _importable_name(run_unit: RunUnit | str) -> str:
+def importable_name(run_unit: RunUnit | str) -> str:
     if isinstance(run_unit, str):
         return run_unit
     name = f"{run_unit.__module__}:{run_unit.__qualname__}"

@@ -114,7 +114,7 @@ class _Book:
         if update.result is not None:
             try:
                 with self.report.timers("store"):
-                    self.store.finish(update.unit, update.result, update.seconds)
+                    self.store.finish(update.unit, update.result, update.seconds, update.environment)
                 self.report.timers.add(update.result.profile)
                 self.report.computed += 1
             except InputError:  # the store itself is in trouble

@@ -114,8 +114,10 @@ class Store:
                 )
                 db.execute("INSERT OR IGNORE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", _cell_row(cell))
 
-    def finish(self, unit: Unit, result: CellResult, seconds: float) -> None:
+    def finish(self, unit: Unit, result: CellResult, seconds: float, computed_by: str | None = None) -> None:
         """Stores a unit's result in one transaction and forgets its earlier failures.
+
+        `computed_by` is the `environment()` of the process that computed it, when it is not this one's.
 
         Raises ValueError when the result does not fit the unit, StoreFull when the disk is full; then nothing of it
         is stored.
@@ -130,7 +132,7 @@ class Store:
             db.execute("UPDATE cells SET parameters_per_seed = ? WHERE cell = ?", (result.parameters_per_seed, cell))
             db.execute(
                 "INSERT INTO units VALUES (?, ?, ?, ?, ?, ?)",
-                (unit.id, cell, json.dumps(unit.seeds), seconds, environment(), result.weights),
+                (unit.id, cell, json.dumps(unit.seeds), seconds, computed_by or environment(), result.weights),
             )
             _insert(db, "done", [(cell, seed, unit.id) for seed in unit.seeds])
             _insert(db, "evaluations", [(cell, *row) for row in evaluations])

@@ -132,3 +132,21 @@ def threads_unit(cell, seeds, progress=None) -> CellResult:
 
     assert all(os.environ[name] == "1" for name in ONE_THREAD)
     return quick_unit(cell, seeds, progress)
+
+
+def noted_unit(cell, seeds, progress=None) -> CellResult:
+    """Adds a line to the file FAKE_FOLDER/starts whenever it is called: which unit it was asked for."""
+    with (Path(os.environ["FAKE_FOLDER"]) / "starts").open("a") as file:
+        file.write(f"{cell.label} {seeds}\n")
+    if progress is not None:
+        progress(0.25)
+    time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    return quick_unit(cell, seeds, progress)
+
+
+def patient_unit(cell, seeds, progress=None) -> CellResult:
+    """Long enough for a report of progress on the way."""
+    time.sleep(2.5)
+    progress(0.5)
+    time.sleep(1.5)
+    return quick_unit(cell, seeds)
