@@ -135,12 +135,13 @@ def threads_unit(cell, seeds, progress=None) -> CellResult:
 
 
 def noted_unit(cell, seeds, progress=None) -> CellResult:
-    """Adds a line to the file FAKE_FOLDER/starts whenever it is called: which unit it was asked for."""
+    """Adds a line to the file FAKE_FOLDER/starts whenever a cluster computes it: where, and which unit."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
     with (Path(os.environ["FAKE_FOLDER"]) / "starts").open("a") as file:
-        file.write(f"{cell.label} {seeds}\n")
-    if progress is not None:
-        progress(0.25)
-    time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+        file.write(f"{node} {cell.label} {seeds}\n")
+    time.sleep(float(os.environ["FAKE_SECONDS"]))
     return quick_unit(cell, seeds, progress)
 
 
