@@ -3,6 +3,7 @@
 #
 #   make demo                      the main job end to end, about two minutes on two cores
 #   make test PYTEST_ARGS='-k store'    part of the suite
+#   make bench                     the comparisons of fpa-lab bench under pytest-benchmark
 #   make install PYTHON=python3.12      another interpreter (3.11 or newer)
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ STAMP := .venv/.installed
 # Two test workers with one thread each: on two cores, worker threads would only wait for one another.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: install demo test test-all lint format clean
+.PHONY: install demo test test-all bench lint format clean
 
 install: $(STAMP)
 
@@ -32,6 +33,10 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# Timed, so alone on the machine; numbers for all that is measured: fpa-lab bench.
+bench: $(STAMP)
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

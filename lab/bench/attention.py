@@ -15,55 +15,57 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lab.bench.measure import Found, Named, Settings, Tell, compare
+from lab.bench.measure import Comparison, Found, Named, Settings, Tell
 from lab.ops.attention import fpa_attention
 
 BATCH, HEADS, LENGTH, DIM = 4, 4, 1024, 32
-FORWARD_BACKWARD = "forward and backward"
+BOTH_WAYS = "forward and backward"
 
 
 def run(settings: Settings, tell: Tell) -> Found:
     """fpa_attention against causal SDPA, SDPA with a bias that is trained, and compiled FlexAttention."""
-    shape = f"B={BATCH} H={HEADS} T={LENGTH} D={DIM}"
     given = inputs()
-    found = Found()
-    ours: Named = ("fpa_attention", partial(step, attend_fpa, given))
-    theirs: Named
-    tell(0.0, "against causal SDPA")
-    theirs = ("SDPA causal", partial(step, attend_sdpa, given))
-    found.results.append(
-        compare(
-            "attention", ours, theirs, settings.turns(24), bar="2.5", aim="1.2", detail=f"{FORWARD_BACKWARD}, {shape}"
-        )
-    )
-    tell(0.3, "against SDPA with a bias that requires grad")
-    theirs = ("SDPA with a bias that requires grad", biased_step(given))
-    found.results.append(
-        compare(
-            "attention", ours, theirs, settings.turns(6), bar="0.15", aim="0.06", detail=f"{FORWARD_BACKWARD}, {shape}"
-        )
-    )
-    theirs = ("SDPA with the penalty as bias", partial(step, attend_biased, given))
-    found.results.append(compare("attention", ours, theirs, settings.turns(6), detail=FORWARD_BACKWARD))
-    tell(0.6, "forward only: SDPA, and FlexAttention, which compiles for a minute")
-    ours = ("fpa_attention", partial(forward, attend_fpa, given))
-    theirs = ("SDPA causal", partial(forward, attend_sdpa, given))
-    found.results.append(compare("attention", ours, theirs, settings.turns(24), detail="forward"))
-    _against_flex(found, ours, given, settings)
-    return found
-
-
-def _against_flex(found: Found, ours: Named, given: "Inputs", settings: Settings) -> None:
+    found, every = Found(), comparisons(given)
+    for n, one in enumerate(every):
+        tell(n / (len(every) + 1), one.name)
+        found.results.append(one.run(settings))
+    tell(len(every) / (len(every) + 1), "FlexAttention, which compiles for a minute")
     if compiler() is None:
         found.notes.append("attention: FlexAttention is left out: torch.compile needs a C++ compiler, and none is here")
-        return
+        return found
     try:
-        attend_flex = flex_attention(given.field, given.level)
-        theirs = ("FlexAttention with a table of minima", partial(forward, attend_flex, given))
-        found.results.append(compare("attention", ours, theirs, settings.turns(8), detail="forward"))
+        found.results.append(against_flex(given).run(settings))
     except Exception as error:  # torch.compile raises whatever its back end does
         reason = str(error).strip().partition("\n")[0][:200]
         found.notes.append(f"attention: FlexAttention is left out: torch.compile: {type(error).__name__}: {reason}")
+    return found
+
+
+def comparisons(given: "Inputs") -> list[Comparison]:
+    """All but the one with FlexAttention. All sides share their inputs."""
+    shape = f"B={BATCH} H={HEADS} T={LENGTH} D={DIM}"
+    ours: Named = ("fpa_attention", partial(step, attend_fpa, given))
+    forwards: Named = ("fpa_attention", partial(forward, attend_fpa, given))
+    against: list[tuple[Named, Named, int, str | None, str | None, str]] = [
+        (ours, ("SDPA causal", partial(step, attend_sdpa, given)), 24, "2.5", "1.2", f"{BOTH_WAYS}, {shape}"),
+        (ours, ("SDPA with a bias that requires grad", biased_step(given)), 6, "0.15", "0.06", BOTH_WAYS),
+        (ours, ("SDPA with the penalty as bias", partial(step, attend_biased, given)), 6, None, None, BOTH_WAYS),
+        (forwards, ("SDPA causal", partial(forward, attend_sdpa, given)), 24, None, None, "forward"),
+    ]
+    return [Comparison("attention", *one) for one in against]
+
+
+def against_flex(given: "Inputs") -> Comparison:
+    """Forward only, which is all that FlexAttention does on a CPU."""
+    ours: Named = ("fpa_attention", partial(forward, attend_fpa, given))
+    attend = flex_attention(given.field, given.level)
+    return Comparison(
+        "attention",
+        ours,
+        ("FlexAttention with a table of minima", partial(forward, attend, given)),
+        8,
+        detail="forward",
+    )
 
 
 @dataclass(frozen=True)

@@ -138,23 +138,44 @@ def show(value: float, unit: str) -> str:
     return f"1/{1 / value:.3g}" if 0 < value < 0.1 else f"{value:.3g}"
 
 
-def compare(
-    bench: str, first: Named, second: Named, turns: int, *, bar: str | None = None,
-    aim: str | None = None, detail: str = "",
-) -> Result:  # fmt: skip
-    """Alternates two named sides; the result is the ratio first / second."""
-    pairs = alternate(first[1], second[1], turns)
-    return ratio(bench, (first[0], second[0]), pairs, bar=bar, aim=aim, detail=detail)
-
-
 def ratio(
     bench: str, names: tuple[str, str], pairs: Sequence[tuple[float, float]], *, bar: str | None = None,
     aim: str | None = None, detail: str = "",
 ) -> Result:  # fmt: skip
-    """The result of pairs of turns that were measured already."""
+    """What pairs of turns say, in seconds of the first and of the second named side."""
     sides = {name: statistics.median(times) for name, times in zip(names, zip(*pairs, strict=True), strict=True)}
-    name = f"{names[0]} / {names[1]}" + (f", {detail}" if detail else "")
-    return Result(bench, name, estimate([a / b for a, b in pairs]), bar, aim, "ratio", sides, pairs)
+    value = estimate([a / b for a, b in pairs])
+    return Result(bench, _name(names, detail), value, bar, aim, "ratio", sides, pairs)
+
+
+def _name(names: tuple[str, str], detail: str) -> str:
+    return f"{names[0]} / {names[1]}" + (f", {detail}" if detail else "")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two named sides that compute the same thing, and the bar for the ratio first / second."""
+
+    bench: str
+    first: Named
+    second: Named
+    turns: int
+    bar: str | None = None
+    aim: str | None = None
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        return _name((self.first[0], self.second[0]), self.detail)
+
+    def run(self, settings: Settings) -> Result:
+        """Both sides in turns."""
+        return self.result(alternate(self.first[1], self.second[1], settings.turns(self.turns)))
+
+    def result(self, pairs: Sequence[tuple[float, float]]) -> Result:
+        """What turns say that were taken elsewhere."""
+        names = (self.first[0], self.second[0])
+        return ratio(self.bench, names, pairs, bar=self.bar, aim=self.aim, detail=self.detail)
 
 
 @dataclass

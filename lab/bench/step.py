@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lab.bench.measure import Found, Named, Settings, Tell, compare
+from lab.bench.measure import Comparison, Found, Named, Settings, Tell
 from lab.heads import head_config
 from lab.heads.base import make_head
 from lab.ops import reference
@@ -28,35 +28,29 @@ Arrays = tuple[Tensor, Tensor, Tensor]
 
 def run(settings: Settings, tell: Tell) -> Found:
     """Fused against ordinary operations, and FPA against softmax, by position and as the trainer runs them."""
-    shape = f"{SEEDS} seeds x {BATCH} x {LENGTH}, dim {DIM}"
-    fpa, softmax = inputs("fpa"), inputs("softmax")
-    ops = partial(ordinary_step, fpa)
-    found = Found()
-    tell(0.0, "fused against ordinary operations")
-    found.results += [
-        compare(
-            "step", ("fused FPA step", partial(fused_step, fpa, smoothing)),
-            ("reference-ops FPA step", partial(ops, smoothing)), settings.turns(20), bar="1/20", aim="1/40",
-            detail=f"{'smoothed, ' if smoothing else ''}{shape}",
-        )
-        for smoothing in (0.0, SMOOTHED)
-    ]  # fmt: skip
-    first: Named
-    second: Named
-    tell(0.4, "fused FPA against fused softmax")
-    first, second = ("fused FPA step", partial(fused_step, fpa)), ("fused softmax step", partial(fused_step, softmax))
-    found.results.append(
-        compare("step", first, second, settings.turns(80), bar="1.3", aim="1.1", detail=f"by position, {shape}")
-    )
-    tell(0.5, "as the trainer runs them")
-    first, second = ((f"trainer's {label} step", trainer_step(label)) for label in (LAB_FPA, LAB_SOFTMAX))
-    found.results.append(compare("step", first, second, settings.turns(80), detail="by token"))
-    second = (f"reference-ops {LAB_FPA} step", reference_head_step(LAB_FPA))
-    found.results.append(compare("step", first, second, settings.turns(12), detail="by token"))
-    tell(0.8, "against the definition, lab.ops.reference")
-    first, second = ("fused FPA step", partial(fused_step, fpa)), ("definition", partial(definition_step, fpa))
-    found.results.append(compare("step", first, second, settings.turns(8)))
+    found, every = Found(), comparisons()
+    for n, one in enumerate(every):
+        tell(n / len(every), one.name)
+        found.results.append(one.run(settings))
     return found
+
+
+def comparisons() -> list[Comparison]:
+    """All sides share their inputs."""
+    fpa, softmax = inputs("fpa"), inputs("softmax")
+    shape = f"{SEEDS} seeds x {BATCH} x {LENGTH}, dim {DIM}"
+    fused: Named = ("fused FPA step", partial(fused_step, fpa))
+    smooth: Named = ("fused FPA step", partial(fused_step, fpa, SMOOTHED))
+    by_token: Named = (f"trainer's {LAB_FPA} step", trainer_step(LAB_FPA))
+    against: list[tuple[Named, Named, int, str | None, str | None, str]] = [
+        (fused, ("reference-ops FPA step", partial(ordinary_step, fpa)), 20, "1/20", "1/40", shape),
+        (smooth, ("reference-ops FPA step", partial(ordinary_step, fpa, SMOOTHED)), 20, "1/20", "1/40", "smoothed"),
+        (fused, ("fused softmax step", partial(fused_step, softmax)), 80, "1.3", "1.1", "by position"),
+        (fused, ("the definition", partial(definition_step, fpa)), 8, None, None, "by position"),
+        (by_token, (f"trainer's {LAB_SOFTMAX} step", trainer_step(LAB_SOFTMAX)), 80, None, None, "by token"),
+        (by_token, ("its reference operations", reference_head_step(LAB_FPA)), 12, None, None, "by token"),
+    ]
+    return [Comparison("step", *one) for one in against]
 
 
 def data(seeds: int = SEEDS, batch: int = BATCH, length: int = LENGTH) -> Arrays:
@@ -135,10 +129,12 @@ def trainer_step(label: str, seeds: int = SEEDS, batch: int = BATCH, length: int
     return step
 
 
-def reference_head_step(label: str) -> Callable:
+def reference_head_step(
+    label: str, seeds: int = SEEDS, batch: int = BATCH, length: int = LENGTH, dim: int = DIM
+) -> Callable:
     """The same from the head's own reference operations, by autograd."""
-    tokens, death, queries = data()
-    head = make_head(head_config(label, DIM), 3, range(SEEDS), max_len=LENGTH)
+    tokens, death, queries = data(seeds, batch, length)
+    head = make_head(head_config(label, dim), 3, range(seeds), max_len=length)
     parameters = list(head.parameters())
     targets = dense_targets(death, queries)
 
