@@ -1,4 +1,4 @@
-"""`--profile`: phases that add up to the measured total, from this process and from worker processes; `sweep --json`."""
+"""`--profile`: phases that add up to the measured total, from this process and from workers; `sweep --json`."""
 
 import json
 import time
@@ -18,6 +18,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "EXPERIMENTS", {**experiments.EXPERIMENTS, "tiny": "cli_tiny_experiment"})
 
 
+def fail_after(seconds: float) -> None:
+    time.sleep(seconds)
+    raise ZeroDivisionError
+
+
 def test_timers_measure_what_runs_inside_them_and_count_on_after_an_error():
     timers = Timers()
     with timers("data"):
@@ -25,8 +30,7 @@ def test_timers_measure_what_runs_inside_them_and_count_on_after_an_error():
     once = timers.seconds["data"]
     assert 0.02 <= once < 1.0
     with pytest.raises(ZeroDivisionError), timers("data"):
-        time.sleep(0.02)
-        _ = 1 / 0
+        fail_after(0.02)
     assert timers.seconds["data"] >= once + 0.02
     with pytest.raises(KeyError), timers("daat"):
         pass
@@ -47,9 +51,8 @@ def test_train_says_where_the_time_went(fpa_lab):
     assert all(found[phase] > 0 for phase in PHASES if phase != "store")
     assert 0 < sum(found.values()) <= waited
     table = fpa_lab(*TRAIN, "--profile").out
-    *lines, total = [
-        line.split() for line in table.splitlines() if line.startswith((*(f" {p}" for p in found), " total"))
-    ]
+    names = tuple(f" {phase} " for phase in (*found, "total"))
+    *lines, total = [line.split() for line in table.splitlines() if line.startswith(names)]
     assert sum(float(line[-2]) for line in lines) == pytest.approx(float(total[-1]), abs=0.005)
     assert sum(float(line[-1].rstrip("%")) for line in lines) == pytest.approx(100, abs=0.5)
 
