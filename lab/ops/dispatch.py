@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lab.ops import fused, reference
+from lab.ops.position_op import position_step
 
 Kind = Literal["softmax", "fox", "fpa"]
 _KINDS = {"softmax": fused.SOFTMAX, "fox": fused.FOX, "fpa": fused.FPA}
@@ -156,11 +157,14 @@ def target_loss(
 
     ValueError when a query stands at a row that `logits` lacks.
     """
-    if not isinstance(logits, TokenLogits):
+    if isinstance(logits, DenseLogits):
         return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
-    if tokens.device.type != "cpu":
-        _say_once(f"target_loss: no compiled path on {tokens.device.type}; using the reference operations")
+    obstacle = _obstacle(logits, death)
+    if obstacle is not None:
+        _say_once(f"target_loss: no compiled path on {obstacle}; using the reference operations")
         return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
+    if isinstance(logits, PositionLogits):
+        return _position_loss(logits, death, queries, smoothing)
     return _FusedStep.apply(
         logits.kind,
         logits.table,
@@ -175,6 +179,35 @@ def target_loss(
     )
 
 
+def _obstacle(logits: TokenLogits | PositionLogits, death: Tensor) -> str | None:
+    """The device or dtype that the compiled path does not take, if any."""
+    if death.device.type != "cpu":
+        return death.device.type
+    content = logits.query if isinstance(logits, PositionLogits) else logits.table
+    return None if content.dtype in (torch.float32, torch.float64) else str(content.dtype)
+
+
+def _position_loss(logits: PositionLogits, death: Tensor, queries: Tensor, smoothing: float) -> Float[Tensor, " seeds"]:
+    """The compiled step; what is summed or compared over positions goes there in float64."""
+    dtype = logits.query.dtype
+    log_gate, field, level = (None if x is None else x.double() for x in (logits.log_gate, logits.field, logits.level))
+    loss, *_ = position_step(
+        _KINDS[logits.kind],
+        logits.query,
+        logits.key.to(dtype),
+        None if logits.bias is None else logits.bias.to(dtype),
+        log_gate,
+        field,
+        level,
+        death,
+        queries,
+        float(logits.scale),
+        float(logits.penalty_scale),
+        float(smoothing),
+    )
+    return loss
+
+
 def reference_target_loss(
     logits: Logits,
     tokens: Int[Tensor, "seeds batch length"],
@@ -183,7 +216,7 @@ def reference_target_loss(
     *,
     smoothing: float = 0.0,
 ) -> Float[Tensor, " seeds"]:
-    """What `target_loss` must equal, in values and gradients."""
+    """What `target_loss` must equal, in values and gradients. nan for a seed whose forgetting or table holds a nan."""
     matrix, targets = logits.dense(tokens, smoothing), dense_targets(death, queries)
     first = _first_row(matrix, queries)
     targets, weight = targets[..., first:, :], queries[..., first:].to(matrix.dtype)
@@ -191,7 +224,14 @@ def reference_target_loss(
         each = -torch.where(targets, matrix, 0.0).sum(-1) / targets.sum(-1).clamp_min(1)
     else:
         each = reference.target_cross_entropy(matrix, targets)
-    return (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp_min(1)
+    loss = (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp_min(1)
+    # Comparisons with nan are false, so one in a field would read as a key that is alive.
+    undefined = torch.zeros_like(loss, dtype=torch.bool)
+    for name in ("table", "bias", "gate", "log_gate", "field", "level"):
+        factor = getattr(logits, name, None)
+        if factor is not None:
+            undefined = undefined | factor.detach().isnan().flatten(1).any(1)
+    return torch.where(undefined, torch.nan, loss)
 
 
 def _first_row(matrix: Float[Tensor, "seeds batch rows length"], queries: Int[Tensor, "seeds batch length"]) -> int:

@@ -13,12 +13,16 @@ unit in the last place of the exact value.
 """
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.extending import intrinsic, overload
+from numba import extending, types
+from numba.extending import overload
+
+# Calls from compiled code look different from what the type checker sees in the decorated function.
+_intrinsic: Any = extending.intrinsic
 
 # The largest arguments that give 0, by dtype.
 LOW = {np.dtype(np.float32): -87.0, np.dtype(np.float64): -708.0}
@@ -42,7 +46,7 @@ _CONSTANTS32 = _exp_constants(np.float32, 7, -87.0, 88.0, 23, 127, 2.0**-12)
 _CONSTANTS64 = _exp_constants(np.float64, 13, -708.0, 709.0, 52, 1023, 2.0**-32)
 
 
-@intrinsic
+@_intrinsic
 def _power_of_two(typing_context, rounded):
     """2^n from n + bias in the lowest bits of the mantissa: moves them to the exponent's place."""
     if not isinstance(rounded, types.Float):
@@ -84,7 +88,7 @@ def _exp32(x):
     n = rounded - rounder
     r = (held - n * log2_high) - n * log2_low
     p = one + r * (one + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * c7))))))
-    value = p * _power_of_two(rounded)  # type: ignore[call-arg]
+    value = p * _power_of_two(rounded)
     return zero if x <= low else (inf if x >= high else value)
 
 
@@ -98,5 +102,5 @@ def _exp64(x):
     r = (held - n * log2_high) - n * log2_low
     p = c7 + r * (c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13)))))
     p = 1.0 + r * (1.0 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * p))))))
-    value = p * _power_of_two(rounded)  # type: ignore[call-arg]
+    value = p * _power_of_two(rounded)
     return 0.0 if x <= low else (inf if x >= high else value)

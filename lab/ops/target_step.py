@@ -1,0 +1,411 @@
+"""The target-set step of heads with queries and keys per position: loss and all gradients in one pass over the rows.
+
+Sixteen sequences are computed side by side (lanes.py), one row after the other, so that what belongs to a row stays in
+cache; sequences are independent, so their numbers depend neither on the block a seed is in nor on the threads.
+
+Forgetting is an offset to the logit of every key. For FoX it is c_i - c_j, from sums in float64, written anew for each
+row that has a query. For FPA, m_ij is non-decreasing in j: a new field value u_i lowers the minimum of the last keys
+alone, those from `low_i` on, where low_i is the last earlier position whose field value is not above u_i. Keys with the
+same minimum therefore form a *run*: the run whose minimum stands at t ends with key t - 1.
+
+    row i lowers the minimum of every key that stands after the last earlier value <= u_i
+
+    field      3    1    4    2    5        row 3 (value 2): the last earlier value <= 2 stands at 1, so keys 1 and 2
+    low        0    0    1    1    3        move, and form one run, which ends with key 2
+
+A key collects its share of the gradient while its minimum stays. When it moves, its run's sum goes to the position
+that the run ends before, which is the *earliest* minimum: the gradient convention of reference.py.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from lab.ops.lanes import LANES, everywhere, larger, load, log, narrow, select, softplus, splat, store, wide
+from lab.ops.lanes import exp as exp_of
+from lab.ops.threads import run_chunks
+
+SOFTMAX, FOX, FPA = 0, 1, 2
+
+# Smaller weights, in float32 and float64, are exactly 0: their products would be subnormal numbers, which cost a
+# hundred times more than they matter.
+_NOTHING = (1e-24, 1e-270)
+
+
+@njit(cache=True, nogil=True)
+def _to_lanes(rows, first, out):
+    """out[16 n + lane] = rows[first + lane, n]; 0 in lanes beyond the last row."""
+    lanes = min(LANES, rows.shape[0] - first)
+    out[:] = 0
+    for lane in range(lanes):
+        row = rows[first + lane]
+        for n in range(row.size):
+            out[LANES * n + lane] = row[n]
+
+
+@njit(cache=True, nogil=True)
+def _from_lanes(lanes, first, out, scale):
+    """The way back, times a number."""
+    for lane in range(min(LANES, out.shape[0] - first)):
+        row = out[first + lane]
+        for n in range(row.size):
+            row[n] = lanes[LANES * n + lane] * scale
+
+
+@njit(cache=True, nogil=True)
+def _any_nan(row):
+    """Comparisons with nan are false, so one in a field would read as a key that is alive."""
+    found = False
+    for x in row:
+        found |= x != x
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _dots1(i, dim, c, query, key, start, out):
+    """out = start + one coordinate of the inner products of row i's query with every key so far."""
+    q0 = load(query, i * dim + c)
+    for j in range(i + 1):
+        store(out, j, load(start, j) + q0 * load(key, j * dim + c))
+
+
+@njit(cache=True, nogil=True)
+def _dots4(i, dim, c, query, key, start, out):
+    """The same for four coordinates at once."""
+    n = i * dim + c
+    q0, q1, q2, q3 = load(query, n), load(query, n + 1), load(query, n + 2), load(query, n + 3)
+    for j in range(i + 1):
+        n = j * dim + c
+        one, other = q0 * load(key, n) + q1 * load(key, n + 1), q2 * load(key, n + 2) + q3 * load(key, n + 3)
+        store(out, j, load(start, j) + (one + other))
+
+
+@njit(cache=True, nogil=True)
+def _logits(i, dim, query, key, offset, logit):
+    """logit[j] = query_i . key_j + offset_j for every key so far."""
+    if dim == 0:
+        logit[: LANES * (i + 1)] = offset[: LANES * (i + 1)]
+    c, start = 0, offset
+    while c < dim:
+        if c + 4 <= dim:
+            _dots4(i, dim, c, query, key, start, logit)
+            c += 4
+        else:
+            _dots1(i, dim, c, query, key, start, logit)
+            c += 1
+        start = logit
+
+
+@njit(cache=True, nogil=True)
+def _weigh(i, logit, dies):
+    """Turns logits into unnormalised weights. (largest logit, sum of weights, size of the target, its sum of logits)"""
+    zero, one, row = splat(logit, 0), splat(logit, 1), splat(logit, i)
+    nothing = splat(logit, _NOTHING[logit.itemsize == 8])
+    top = load(logit, 0)
+    for j in range(1, i + 1):
+        top = larger(load(logit, j), top)
+    total, size, on_target = zero, zero, zero
+    for j in range(i + 1):
+        a, alive = load(logit, j), load(dies, j) > row
+        on_target = on_target + select(alive, a, zero)
+        size = size + select(alive, one, zero)
+        weight = exp_of(a - top)
+        weight = select(weight > nothing, weight, zero)
+        total = total + weight
+        store(logit, j, weight)
+    return top, total, size, on_target
+
+
+@njit(cache=True, nogil=True)
+def _row_gradient(i, dies, per_total, per_target, weight, collected):
+    """Turns weights into the gradient of the row's logits, and adds it to what every key has collected."""
+    zero, row = splat(weight, 0), splat(weight, i)
+    for j in range(i + 1):
+        d_logit = load(weight, j) * per_total - select(load(dies, j) > row, per_target, zero)
+        store(weight, j, d_logit)
+        store(collected, j, load(collected, j) + d_logit)
+
+
+@njit(cache=True, nogil=True)
+def _spread1(i, dim, c, d_logit, query, key, d_query, d_key):
+    """Hands the gradient of row i's logits to one coordinate of its query and of every key so far."""
+    q0 = load(query, i * dim + c)
+    d0 = splat(query, 0)
+    for j in range(i + 1):
+        n, g = j * dim + c, load(d_logit, j)
+        d0 = d0 + g * load(key, n)
+        store(d_key, n, load(d_key, n) + g * q0)
+    store(d_query, i * dim + c, d0)
+
+
+@njit(cache=True, nogil=True)
+def _spread4(i, dim, c, d_logit, query, key, d_query, d_key):
+    """The same for four coordinates at once."""
+    n = i * dim + c
+    q0, q1, q2, q3 = load(query, n), load(query, n + 1), load(query, n + 2), load(query, n + 3)
+    d0 = splat(query, 0)
+    d1, d2, d3 = d0, d0, d0
+    for j in range(i + 1):
+        n, g = j * dim + c, load(d_logit, j)
+        d0 = d0 + g * load(key, n)
+        d1 = d1 + g * load(key, n + 1)
+        d2 = d2 + g * load(key, n + 2)
+        d3 = d3 + g * load(key, n + 3)
+        store(d_key, n, load(d_key, n) + g * q0)
+        store(d_key, n + 1, load(d_key, n + 1) + g * q1)
+        store(d_key, n + 2, load(d_key, n + 2) + g * q2)
+        store(d_key, n + 3, load(d_key, n + 3) + g * q3)
+    n = i * dim + c
+    store(d_query, n, d0)
+    store(d_query, n + 1, d1)
+    store(d_query, n + 2, d2)
+    store(d_query, n + 3, d3)
+
+
+@njit(cache=True, nogil=True)
+def _spread(i, dim, d_logit, query, key, d_query, d_key):
+    c = 0
+    while c < dim:
+        if c + 4 <= dim:
+            _spread4(i, dim, c, d_logit, query, key, d_query, d_key)
+            c += 4
+        else:
+            _spread1(i, dim, c, d_logit, query, key, d_query, d_key)
+            c += 1
+
+
+# --- forgetting -------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _low(i, field, like):
+    """(low_i, the least of its lanes); see the module. A value of +inf moves nothing."""
+    zero, u = splat(like, 0), load(field, i)
+    low, t = zero, i
+    while t > 0 and not everywhere(low > zero):
+        t -= 1
+        low = larger(low, select(u >= load(field, t), splat(like, t), zero))
+    return select(splat(field, math.inf) > u, low, splat(like, i)), t
+
+
+@njit(cache=True, nogil=True)
+def _pass_on(j, moved, run, slope, collected, run_end, d_field, d_level):
+    """Key j, where it moves, passes on what it collected: to its level at once, to the field with the rest of its run.
+
+    `run` is the sum of the run's keys before j; returns that sum for the next key.
+    """
+    zero = splat(slope, 0)
+    gathered = load(collected, j)
+    share = select(moved, load(slope, j) * gathered, zero)
+    store(collected, j, select(moved, zero, gathered))
+    store(d_level, j, load(d_level, j) - share)
+    run = run + share
+    ends = load(run_end, j) > zero
+    store(d_field, j + 1, load(d_field, j + 1) + select(ends, run, zero))
+    return select(ends, zero, run)
+
+
+@njit(cache=True, nogil=True)
+def _move(i, first, low, field, level, scale, smoothing, offset, slope, collected, run_end, d_field, d_level):
+    """Lowers the minimum of keys first .. i-1 to row i's field value, in the lanes where they are not before `low`."""
+    zero, one, factor = splat(slope, 0), splat(slope, 1), splat(slope, scale)
+    u, run = load(field, i), zero
+    for j in range(first, i):
+        moved = splat(slope, j) >= low
+        run = _pass_on(j, moved, run, slope, collected, run_end, d_field, d_level)
+        excess = narrow(slope, load(level, j) - u)
+        if smoothing == 0:
+            over = excess > zero
+            value, derivative = select(over, excess, zero), select(over, one, zero)
+        else:
+            value, derivative = softplus(excess, smoothing)
+        store(offset, j, select(moved, zero - factor * value, load(offset, j)))
+        store(slope, j, select(moved, factor * derivative, load(slope, j)))
+        store(run_end, j, select(moved, one if j == i - 1 else zero, load(run_end, j)))
+
+
+@njit(cache=True, nogil=True)
+def _fade(i, total, wall, offset):
+    """FoX: the offsets of row i are sums of the log gates after each key; -inf before the row's last closed gate."""
+    now, closed = load(total, i), load(wall, i)
+    shut = splat(offset, -math.inf)
+    for j in range(i + 1):
+        open_way = splat(offset, j) >= closed
+        store(offset, j, select(open_way, narrow(offset, now - load(total, j)), shut))
+
+
+@njit(cache=True, nogil=True)
+def _gate_sums(gate, first, total, wall):
+    """Cumulative sums of the log gates, and the last closed gate (-inf, kept out of the sums) so far, by lanes."""
+    for lane in range(LANES):
+        row = min(first + lane, gate.shape[0] - 1)
+        so_far, closed = 0.0, 0
+        for i in range(gate.shape[1]):
+            if gate[row, i] == -math.inf:
+                closed = i
+            else:
+                so_far += gate[row, i]
+            total[LANES * i + lane] = so_far
+            wall[LANES * i + lane] = closed
+
+
+# --- the step ---------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _with_bias(i, bias, offset, out):
+    """out[j] = offset[j] + bias by distance; the last bias stands for all farther."""
+    width = bias.size // LANES
+    for j in range(i + 1):
+        store(out, j, load(offset, j) + load(bias, min(i - j, width - 1)))
+
+
+@njit(cache=True, nogil=True)
+def _bias_gradient(i, d_logit, d_bias):
+    width = d_bias.size // LANES
+    for j in range(i + 1):
+        n = min(i - j, width - 1)
+        store(d_bias, n, load(d_bias, n) + load(d_logit, j))
+
+
+@njit(cache=True, nogil=True)
+def _loss_of_row(i, share, top, total, size, on_target, loss):
+    """Adds row i to the loss of its sequences; returns the factors of weights and targets in the logits' gradient."""
+    nothing, n = splat(loss, 0), load(share, i)
+    full, keys = wide(total), larger(wide(size), splat(loss, 1))
+    value = log(full) + wide(top) - wide(on_target) / keys
+    store(loss, 0, load(loss, 0) + select(n > nothing, n * value, nothing))
+    return n / full, n / keys
+
+
+@njit(cache=True, nogil=True)
+def step_blocks(
+    kind, start, stop, query, key, bias, gate, field, level, death, share, scale, penalty_scale, smoothing,
+    loss, d_query, d_key, d_bias, d_gate, d_field, d_level,
+):  # fmt: skip
+    """Blocks start .. stop-1 of sixteen sequences each; sequences are the first axis of every array.
+
+    query, key: (sequences, length * dim); bias: (sequences, width), width 0 for none; death: (sequences, length) and
+    share, what each row's loss counts in its seed's mean. gate (FoX), field and level (FPA): float64 (sequences,
+    length), else of size 0. Fills loss (sequences,) and the gradients.
+    """
+    length = death.shape[1]
+    dim, width = query.shape[1] // length, bias.shape[1]
+    size = LANES * length
+    dtype = query.dtype
+    q, k, d_q, d_k = np.empty((4, size * dim), dtype)
+    offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
+    wall, slope, run_end = np.empty((3, size), dtype)
+    d_u, d_v = np.empty((2, size + LANES), dtype)
+    b, d_b = np.empty((2, LANES * width), dtype)
+    u, v, shares = np.empty((3, size))
+    losses = np.zeros(LANES)
+    for block in range(start, stop):
+        first = block * LANES
+        _to_lanes(query, first, q)
+        q *= scale
+        _to_lanes(key, first, k)
+        _to_lanes(death, first, dies)
+        _to_lanes(share, first, shares)
+        if width > 0:
+            _to_lanes(bias, first, b)
+            d_b[:] = 0
+        offset[:], collected[:], d_q[:], d_k[:], losses[:] = 0, 0, 0, 0, 0
+        if kind == FPA:
+            _to_lanes(field, first, u)
+            _to_lanes(level, first, v)
+            slope[:], run_end[:], d_u[:], d_v[:] = 0, 0, 0, 0
+        elif kind == FOX:
+            _gate_sums(gate, first, u, wall)
+        for i in range(length):
+            if kind == FPA:
+                low, lowest = _low(i, u, slope)
+                _move(i, lowest, low, u, v, penalty_scale, smoothing, offset, slope, collected, run_end, d_u, d_v)
+            if not shares[LANES * i : LANES * (i + 1)].any():
+                continue
+            if kind == FOX:
+                _fade(i, u, wall, offset)
+            if width > 0:
+                _with_bias(i, b, offset, with_bias)
+            _logits(i, dim, q, k, with_bias if width > 0 else offset, logit)
+            top, total, on, sum_on = _weigh(i, logit, dies)
+            per_total, per_target = _loss_of_row(i, shares, top, total, on, sum_on, losses)
+            _row_gradient(i, dies, narrow(logit, per_total), narrow(logit, per_target), logit, collected)
+            _spread(i, dim, logit, q, k, d_q, d_k)
+            if width > 0:
+                _bias_gradient(i, logit, d_b)
+        _finish(kind, first, length, gate, field, level, slope, collected, run_end, d_u, d_v, d_gate, d_field, d_level)
+        _from_lanes(d_q, first, d_query, scale)
+        _from_lanes(d_k, first, d_key, 1)
+        for lane in range(min(LANES, loss.size - first)):
+            n = first + lane
+            undefined = _any_nan(bias[n]) or (kind == FPA and (_any_nan(field[n]) or _any_nan(level[n])))
+            undefined = undefined or (kind == FOX and _any_nan(gate[n]))
+            loss[n] = math.nan if undefined else losses[lane]
+        if width > 0:
+            _from_lanes(d_b, first, d_bias, 1)
+
+
+@njit(cache=True, nogil=True)
+def _finish(kind, first, length, gate, field, level, slope, collected, run_end, d_u, d_v, d_gate, d_field, d_level):
+    """The gradients of what forgets, from what the keys have collected by the last row."""
+    if kind == FPA:
+        run = splat(slope, 0)
+        for j in range(length):
+            run = _pass_on(j, splat(slope, 0) >= splat(slope, 0), run, slope, collected, run_end, d_u, d_v)
+        _from_lanes(d_u, first, d_field, 1)
+        _from_lanes(d_v, first, d_level, 1)
+    elif kind == FOX:
+        # A logit holds c_i - c_j, and a row's logit gradients add up to 0, so only the keys' side remains.
+        for lane in range(min(LANES, d_gate.shape[0] - first)):
+            later = 0.0
+            for j in range(length - 1, -1, -1):
+                later -= collected[LANES * j + lane]
+                d_gate[first + lane, j] = 0.0 if gate[first + lane, j] == -math.inf else later
+
+
+def target_step(
+    kind, query, key, bias, gate, field, level, death, queries, scale, penalty_scale, smoothing, threads=None
+):
+    """Mean target cross-entropy of each seed, and its gradients.
+
+    query, key: (seeds, batch, length, dim), float32 or float64, in which all is computed but what is summed over
+    positions; bias: (seeds, width) of the same dtype, width 0 for none. gate, or field and level: float64 (seeds,
+    batch, length); of size 0 where the kind has none. death, queries: int64 (seeds, batch, length).
+    Returns loss (seeds,) float64 and the gradients of query, key, bias, gate, field and level, in their shapes.
+    """
+    seeds, batch, length, dim = query.shape
+    n, width = seeds * batch, bias.shape[1]
+    share = queries / np.maximum(1, queries.sum((1, 2)))[:, None, None]
+    loss, d_bias = np.empty((seeds, batch)), np.empty((seeds, batch, width), bias.dtype)
+    d_query, d_key, d_gate, d_field, d_level = (np.empty_like(x) for x in (query, key, gate, field, level))
+    flat = [
+        query.reshape(n, length * dim),
+        key.reshape(n, length * dim),
+        np.repeat(bias, batch, axis=0),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, share)),
+        float(scale),
+        float(penalty_scale),
+        float(smoothing),
+        loss.reshape(n),
+        d_query.reshape(n, length * dim),
+        d_key.reshape(n, length * dim),
+        d_bias.reshape(n, width),
+        *(x.reshape(-1, length) for x in (d_gate, d_field, d_level)),
+    ]
+    blocks = -(-n // LANES)
+    run_chunks(lambda start, stop: step_blocks(kind, start, stop, *flat), blocks, threads)
+    return sum_over_batch(loss[..., None])[:, 0], d_query, d_key, sum_over_batch(d_bias), d_gate, d_field, d_level
+
+
+@njit(cache=True, nogil=True)
+def sum_over_batch(values):
+    """(seeds, batch, n) -> (seeds, n), added up in the order of the batch whatever the number of seeds."""
+    seeds, batch, n = values.shape
+    out = np.zeros((seeds, n), values.dtype)
+    for s in range(seeds):
+        for b in range(batch):
+            for c in range(n):
+                out[s, c] += values[s, b, c]
+    return out
