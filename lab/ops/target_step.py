@@ -101,7 +101,7 @@ def _logits(i, dim, query, key, offset, logit):
 def _weigh(i, logit, dies):
     """Turns logits into unnormalised weights. (largest logit, sum of weights, size of the target, its sum of logits)"""
     zero, one, row = splat(logit, 0), splat(logit, 1), splat(logit, i)
-    nothing = splat(logit, _NOTHING[logit.itemsize == 8])
+    nothing = splat(logit, _NOTHING[0] if logit.itemsize == 4 else _NOTHING[1])
     top = load(logit, 0)
     for j in range(1, i + 1):
         top = larger(load(logit, j), top)
