@@ -7,4 +7,5 @@ EXPERIMENTS: Mapping[str, str] = {
     "target_sets": "experiments.target_sets",
     "length": "experiments.length",
     "ablations": "experiments.ablations",
+    "scoped_lookup": "experiments.scoped_lookup",
 }

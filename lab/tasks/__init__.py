@@ -15,6 +15,8 @@ from lab.tasks.base import SPLITS, Batch, Task, count_duplicates
 from lab.tasks.custom import Custom
 from lab.tasks.leveled_dips import LeveledDips
 from lab.tasks.nested_scope import NestedScope
+from lab.tasks.scoped_lookup import ScopedLookup
+from lab.tasks.source_lookup import SourceLookup
 from lab.tasks.source_scopes import SourceScopes
 from lab.tasks.subset_drop import SubsetDrop
 
@@ -26,6 +28,8 @@ TASKS: dict[str, type[Task]] = {
     SubsetDrop.name: SubsetDrop,
     Custom.name: Custom,
     SourceScopes.name: SourceScopes,
+    ScopedLookup.name: ScopedLookup,
+    SourceLookup.name: SourceLookup,
 }
 
 

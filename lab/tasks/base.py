@@ -52,7 +52,7 @@ class Batch:
 
     def __getitem__(self, lead: Any) -> Batch:
         """Indexes the leading axes: `batch[0, 3]` is one sequence."""
-        batch = Batch(self.tokens[lead], self.death[lead], self.queries[lead])
+        batch = type(self)(*(getattr(self, field.name)[lead] for field in fields(self)))
         if batch.tokens.shape[-1:] != self.tokens.shape[-1:]:
             raise IndexError("only the leading axes can be indexed: death refers to the whole sequence")
         return batch
@@ -104,6 +104,10 @@ class Task(ABC):
     def seq_len(self, length: int) -> int:
         """How many tokens a sequence of that length has."""
 
+    def _empty(self, shape: tuple[int, ...]) -> Batch:
+        """The batch that `_generate` writes to; tasks whose batches hold more override it."""
+        return Batch(*(np.zeros(shape, dtype=np.int64) for _ in range(3)))
+
     @abstractmethod
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
         """Writes sequence `start + r` of the stream named by keys[s] into row [s, r] of the batch, given as zeros."""
@@ -126,7 +130,7 @@ class Task(ABC):
         for seed in seeds:
             whole_number(self.name, "seeds", seed, 0)
         shape = (len(seeds), count, self.seq_len(length))
-        batch = Batch(*(np.zeros(shape, dtype=np.int64) for _ in range(3)))
+        batch = self._empty(shape)
         self._generate(stream_keys(self.name, split, tuple(seeds)), start, batch)
         return batch
 

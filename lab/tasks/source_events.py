@@ -72,6 +72,8 @@ class Bind:
 class Use:
     """A name is read."""
 
+    name: str
+
 
 @dataclass(frozen=True)
 class Elsewhere:
@@ -83,7 +85,7 @@ class Elsewhere:
 Event = Open | Close | Bind | Use | Elsewhere
 Item = ast.AST | Event
 
-_CLOSE, _USE = Close(), Use()
+_CLOSE = Close()
 _OPEN, _OPEN_COMPREHENSION = Open(), Open(comprehension=True)
 # Fields that hold no part of the program: contexts and operators.
 _SKIPPED = frozenset({"ctx", "op", "ops", "type_ignores"})
@@ -165,7 +167,7 @@ class _Order:
 
     def Name(self, node: ast.Name) -> Sequence[Item]:
         if isinstance(node.ctx, ast.Load):
-            return (_USE,)
+            return (Use(node.id),)
         return (Bind(node.id),) if isinstance(node.ctx, ast.Store) else ()
 
     def NamedExpr(self, node: ast.NamedExpr) -> Sequence[Item]:
@@ -176,7 +178,7 @@ class _Order:
 
     def AugAssign(self, node: ast.AugAssign) -> Sequence[Item]:
         if isinstance(node.target, ast.Name):
-            return _USE, node.value, node.target
+            return Use(node.target.id), node.value, node.target
         return node.target, node.value
 
     def AnnAssign(self, node: ast.AnnAssign) -> Sequence[Item]:

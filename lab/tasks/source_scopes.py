@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -127,7 +128,17 @@ class SourceScopes(Task):
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
         drawn = choices(keys, start, batch.tokens.shape[1], len(self._corpus.files))
         for place in np.ndindex(*drawn.shape):
-            _copy(self._corpus.files[drawn[place]].batch, batch[place])
+            self._copy(self._corpus.files[drawn[place]].batch, batch[place])
+
+    def _copy(self, file: Batch, row: Batch) -> None:
+        """Writes the file, cut or padded, into one row of a batch."""
+        kept = min(file.seq_len, row.seq_len)
+        row.tokens[:kept] = file.tokens[:kept]
+        row.queries[:kept] = file.queries[:kept]
+        row.death[:kept] = np.where(file.death[:kept] < kept, file.death[:kept], row.seq_len)
+
+    def _read(self, name: str, source: bytes) -> SourceFile:
+        return read_source(name, source, self.scopes, self.max_tokens)
 
     @cached_property
     def _corpus(self) -> _Corpus:
@@ -135,7 +146,7 @@ class SourceScopes(Task):
         corpus = _Corpus()
         for path in _spread(_python_files(root, self.include_tests), self.max_files):
             name = path.name if path == root else path.relative_to(root).as_posix()
-            corpus.read(name, path, self.scopes, self.max_tokens)
+            corpus.read(name, path, self._read)
         if not corpus.files:
             reasons = ", ".join(f"{len(names)} {reason}" for reason, names in sorted(corpus.skipped.items()))
             raise InputError(
@@ -169,23 +180,15 @@ def _spread(paths: list[Path], count: int | None) -> list[Path]:
     return [by_size[round(n * (len(by_size) - 1) / (count - 1))] for n in range(count)]
 
 
-def _copy(file: Batch, row: Batch) -> None:
-    """Writes the file, cut or padded, into one row of a batch."""
-    kept = min(file.seq_len, row.seq_len)
-    row.tokens[:kept] = file.tokens[:kept]
-    row.queries[:kept] = file.queries[:kept]
-    row.death[:kept] = np.where(file.death[:kept] < kept, file.death[:kept], row.seq_len)
-
-
 @dataclass
 class _Corpus:
     files: list[SourceFile] = field(default_factory=list)
     skipped: dict[str, list[str]] = field(default_factory=dict)
 
-    def read(self, name: str, path: Path, scopes: str, max_tokens: int | None) -> None:
+    def read(self, name: str, path: Path, read: Callable[[str, bytes], SourceFile]) -> None:
         reason = "nothing to score"
         try:
-            file = read_source(name, path.read_bytes(), scopes, max_tokens)
+            file = read(name, path.read_bytes())
             if file.batch.queries.any():
                 self.files.append(file)
                 return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 
 import numpy as np
 
@@ -14,12 +15,19 @@ from lab.tasks.source_scopes import SourceFile, SourceScopes
 from lab.training.ensemble import Trained, train
 from lab.training.metrics import merge, read_sequence, read_task
 
+# Tasks that are not trained against target sets: the module whose `run_cell`, of this one's signature, does it.
+TRAINED_ELSEWHERE = {
+    "scoped-lookup": "lab.training.lookup_cells",
+}
+
 # Share of a unit's progress that training takes; the rest is reading.
 _TRAINING_SHARE = 0.7
 
 
 def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None, *, device: str = "cpu") -> CellResult:
     """Trains the cell's head for every seed and measures it; the same numbers whatever block the seeds are in."""
+    if cell.task.name in TRAINED_ELSEWHERE:
+        return import_module(TRAINED_ELSEWHERE[cell.task.name]).run_cell(cell, seeds, progress, device=device)
     report = progress or (lambda fraction: None)
     task = cell.task.make()
     steps = cell.recipe.steps
