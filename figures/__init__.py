@@ -20,11 +20,12 @@ FIGURES = {
     "learned_field": "figures.learned_field",
     "source_scopes": "figures.source_scopes",
     "drift": "figures.drift",
+    "cost": "figures.cost",
 }
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
-# Figure -> the experiment whose results it shows, where that is not target_sets.
-EXPERIMENT_OF: dict[str, str] = {"drift": "length"}
+# Figure -> the experiment whose results it shows, where not target_sets; "bench" is what `fpa-lab bench` measured.
+EXPERIMENT_OF: dict[str, str] = {"drift": "length", "cost": "bench"}
 
 
 class Incomplete(Exception):

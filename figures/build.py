@@ -8,14 +8,11 @@ import shlex
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from figures import EXPERIMENT_OF, FIGURES, WITHOUT_RESULTS, Incomplete, style
 from figures.drawing import Drawing, csv_bytes, data_hash
 from lab.errors import InputError, nearest
-
-if TYPE_CHECKING:
-    from figures.inputs import Results
 
 
 def build(
@@ -57,19 +54,20 @@ def drawable(source: str | PathLike[str]) -> list[str]:
     return [name for name in FIGURES if (EXPERIMENT_OF[name] in there if name in EXPERIMENT_OF else general)]
 
 
-def load_all(names: Sequence[str], source: str | PathLike[str]) -> dict[str, tuple[Results | None, list[str]]]:
+def load_all(names: Sequence[str], source: str | PathLike[str]) -> dict[str, tuple[Any, list[str]]]:
     """By figure, its results and a line for every cell that they lack; every experiment is read once."""
-    from figures.inputs import load
+    from figures import cost
+    from figures.inputs import BENCH, load
 
-    loaded: dict[str | None, tuple[Results | None, list[str]]] = {}
+    loaded: dict[str | None, tuple[Any, list[str]]] = {}
     for name in names:
         experiment = EXPERIMENT_OF.get(name)
         if name not in WITHOUT_RESULTS and experiment not in loaded:
-            loaded[experiment] = load(source, experiment)
+            loaded[experiment] = (cost.load(source), []) if experiment == BENCH else load(source, experiment)
     return {name: (None, []) if name in WITHOUT_RESULTS else loaded[EXPERIMENT_OF.get(name)] for name in names}
 
 
-def draw(name: str, results: Results | None, missing: int) -> Drawing:
+def draw(name: str, results: Any, missing: int) -> Drawing:
     """One figure in the lab's style, stamped when results are missing."""
     module = importlib.import_module(FIGURES[name])
     if name in WITHOUT_RESULTS:

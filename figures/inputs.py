@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "target_sets"  # drawn where a source holds several experiments
 PUBLISHED = "published"  # the source that comes with the lab
+BENCH = "bench"  # stands for what `fpa-lab bench` measured, which is no experiment
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,15 @@ def held(source: str | PathLike[str]) -> list[str]:
         with Store(path, write=False) as store:
             return [name for (name,) in store.rows("SELECT DISTINCT experiment FROM plans ORDER BY experiment")]
     manifests = [path / MANIFEST] if (path / MANIFEST).is_file() else sorted(path.glob(f"*/{MANIFEST}"))
-    return [read_manifest(file).experiment for file in manifests]
+    measured = [BENCH] if bench_folder(path).is_dir() else []
+    return [read_manifest(file).experiment for file in manifests] + measured
+
+
+def bench_folder(path: Path) -> Path:
+    """Where the tables of `fpa-lab bench` are: the folder itself, or, beside results, its folder bench."""
+    from lab.bench.document import SUMMARY
+
+    return path if (path / SUMMARY).is_file() else path / BENCH
 
 
 def experiment_of(cells: pd.DataFrame, origin: str) -> str:

@@ -1,7 +1,9 @@
 """From names to one document: every bench in turn, with what it ran on and the command that made it."""
 
 import csv
+import hashlib
 import importlib
+import io
 import json
 import os
 import platform
@@ -13,10 +15,12 @@ from typing import Any
 
 from lab.bench import BENCHES
 from lab.bench.measure import Found, Result, Settings, Tell
+from lab.errors import InputError
 from lab.sweeps.environment import environment
 from lab.sweeps.executors import available_cores
 
 FORMAT = 1
+SUMMARY = "bench.json"
 
 
 def run_benches(
@@ -87,20 +91,60 @@ def _memory() -> float | None:
 
 
 def write_tables(document: dict[str, Any], folder: Path) -> None:
-    """Every table as a CSV file, and bench.json with the rest: what experiments/published/bench holds."""
+    """Every table as a CSV file, and bench.json with the rest: what experiments/published/bench holds.
+
+    As with other published results, bench.json has rows and sha256 of every file, which reading verifies.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     results = [
         {key: value for key, value in row.items() if key not in ("sides", "pairs")} for row in document["results"]
     ]
-    for name, rows in {"comparisons": results, **document["tables"]}.items():
-        header = list(dict.fromkeys(key for row in rows for key in row))
-        with open(folder / f"{name.replace(' ', '_')}.csv", "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, header, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({key: _digits(value) for key, value in row.items()} for row in rows)
+    written = {}
+    tables = {name: rows for name, rows in {"comparisons": results, **document["tables"]}.items() if rows}
+    for name, rows in tables.items():
+        data = _csv(rows)
+        file = f"{name.replace(' ', '_')}.csv"
+        (folder / file).write_bytes(data)
+        written[file] = {"rows": len(rows), "sha256": hashlib.sha256(data).hexdigest()}
     rest = {key: value for key, value in document.items() if key not in ("results", "tables")}
-    (folder / "bench.json").write_text(json.dumps(rest, indent=2) + "\n", encoding="utf-8")
+    (folder / SUMMARY).write_text(json.dumps({**rest, "tables": written}, indent=2) + "\n", encoding="utf-8")
 
 
-def _digits(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Columns in the order in which they first appear; floats with six significant digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
+    return text.getvalue().encode()
+
+
+def read_tables(folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, str]]]]:
+    """bench.json and, by name of the file without ending, the rows of every table as text.
+
+    Raises InputError when a file is missing, was changed after it was written, or is of another version of the lab.
+    """
+    summary = _summary(folder / SUMMARY)
+    tables = {}
+    for name, listed in summary["tables"].items():
+        file = folder / name
+        if not file.is_file():
+            raise InputError(f"{file}: is missing; {SUMMARY} lists it")
+        data = file.read_bytes()
+        if hashlib.sha256(data).hexdigest() != listed["sha256"]:
+            raise InputError(f"{file}: sha256 differs from {SUMMARY}: the file was changed after it was written")
+        tables[file.stem] = list(csv.DictReader(io.StringIO(data.decode())))
+    return summary, tables
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; fpa-lab bench --tables {path.parent} makes it") from None
+    except ValueError:
+        raise InputError(f"{path}: expected JSON") from None
+    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
+        raise InputError(f"{path}: format: expected {FORMAT}; written by another version of the lab")
+    return summary
