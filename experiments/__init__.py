@@ -8,4 +8,5 @@ EXPERIMENTS: Mapping[str, str] = {
     "length": "experiments.length",
     "ablations": "experiments.ablations",
     "scoped_lookup": "experiments.scoped_lookup",
+    "minimum_dimension": "experiments.minimum_dimension",
 }

@@ -16,7 +16,14 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from lab.errors import InputError
-from lab.heads.config import FoxConfig, FpaConfig, FpaRecencyConfig, HeadConfig, SoftmaxConfig
+from lab.heads.config import (
+    FoxConfig,
+    FoxRelativeConfig,
+    FpaConfig,
+    FpaRecencyConfig,
+    HeadConfig,
+    SoftmaxConfig,
+)
 from lab.ops import reference
 from lab.ops.dispatch import TokenLogits
 
@@ -142,6 +149,7 @@ def make_head(
     `max_len` is the training length in tokens: the reach of a learned relative bias.
     """
     from lab.heads.fox import FoxHead
+    from lab.heads.fox_relative import FoxRelativeHead
     from lab.heads.fpa import FpaHead
     from lab.heads.fpa_recency import FpaRecencyHead
     from lab.heads.softmax import SoftmaxHead
@@ -152,6 +160,8 @@ def make_head(
     match config:
         case SoftmaxConfig():
             return SoftmaxHead(config, vocab_size, seeds, max_len=max_len, **scales)
+        case FoxRelativeConfig():
+            return FoxRelativeHead(config, vocab_size, seeds, max_len=max_len, **scales)
         case FoxConfig():
             return FoxHead(config, vocab_size, seeds, **scales)
         case FpaRecencyConfig():

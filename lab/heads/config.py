@@ -42,6 +42,16 @@ class FoxConfig(_Config):
         return f"fox-gate{self.gate_bias:g}"
 
 
+class FoxRelativeConfig(FoxConfig):
+    """Forgetting attention with one learned bias per distance besides its gates."""
+
+    kind: Literal["fox_relative"] = "fox_relative"  # type: ignore[assignment]
+
+    @property
+    def label(self) -> str:
+        return "fox-relative"
+
+
 class FpaConfig(_Config):
     """First Passage Attention: the form of its field and of its levels, and the fixed penalty scale lambda.
 
@@ -71,11 +81,14 @@ class FpaRecencyConfig(FpaConfig):
         return f"fpa-{self.field}-{self.level}-{self.recency}"
 
 
-HeadConfig = Annotated[SoftmaxConfig | FoxConfig | FpaConfig | FpaRecencyConfig, Field(discriminator="kind")]
+HeadConfig = Annotated[
+    SoftmaxConfig | FoxConfig | FoxRelativeConfig | FpaConfig | FpaRecencyConfig, Field(discriminator="kind")
+]
 _ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
 _CONFIGS: dict[str, type[_Config]] = {
     "softmax": SoftmaxConfig,
     "fox": FoxConfig,
+    "fox_relative": FoxRelativeConfig,
     "fpa": FpaConfig,
     "fpa_recency": FpaRecencyConfig,
 }
@@ -83,6 +96,7 @@ _CONFIGS: dict[str, type[_Config]] = {
 LABELS: dict[str, dict[str, Any]] = {
     **{f"softmax-{p}": {"kind": "softmax", "position": p} for p in ("none", "alibi", "relative", "rope")},
     **{f"fox-gate{g:g}": {"kind": "fox", "gate_bias": g} for g in (0.0, 4.0)},
+    "fox-relative": {"kind": "fox_relative"},
     **{
         f"fpa-{field}-{level}": {"kind": "fpa", "field": field, "level": level}
         for field in ("walk", "direct")

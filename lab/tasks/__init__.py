@@ -19,6 +19,7 @@ from lab.tasks.scoped_lookup import ScopedLookup
 from lab.tasks.source_lookup import SourceLookup
 from lab.tasks.source_scopes import SourceScopes
 from lab.tasks.subset_drop import SubsetDrop
+from lab.tasks.subset_free import SubsetFree
 
 __all__ = ["SPLITS", "TASKS", "Batch", "Task", "count_duplicates", "make_task"]
 
@@ -26,6 +27,7 @@ TASKS: dict[str, type[Task]] = {
     NestedScope.name: NestedScope,
     LeveledDips.name: LeveledDips,
     SubsetDrop.name: SubsetDrop,
+    SubsetFree.name: SubsetFree,
     Custom.name: Custom,
     SourceScopes.name: SourceScopes,
     ScopedLookup.name: ScopedLookup,

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import numpy as np
 
+from lab.errors import InputError
 from lab.ops.fused import READ_COLUMNS
 from lab.profiling import Timers
 from lab.sweeps.plan import Cell, Evaluation
@@ -18,6 +19,7 @@ from lab.training.metrics import merge, read_sequence, read_task
 # Tasks that are not trained against target sets: the module whose `run_cell`, of this one's signature, does it.
 TRAINED_ELSEWHERE = {
     "scoped-lookup": "lab.training.lookup_cells",
+    "subset-free": "lab.training.families",
 }
 
 # Share of a unit's progress that training takes; the rest is reading.
@@ -28,6 +30,8 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
     """Trains the cell's head for every seed and measures it; the same numbers whatever block the seeds are in."""
     if cell.task.name in TRAINED_ELSEWHERE:
         return import_module(TRAINED_ELSEWHERE[cell.task.name]).run_cell(cell, seeds, progress, device=device)
+    if cell.recipe.start != "random":
+        raise InputError(f"{cell.task.label}: start: {cell.recipe.start}: expected random; only subset-free has others")
     report = progress or (lambda fraction: None)
     task = cell.task.make()
     steps = cell.recipe.steps

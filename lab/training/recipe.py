@@ -1,6 +1,6 @@
 """The recipe: everything about a training run that is neither the task nor the head."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,6 +23,8 @@ class Recipe(BaseModel):
     initial_scale: float = Field(default=0.05, ge=0, description="std of increments, levels, offsets and gates")
     initial_drift: float = Field(default=0.0, allow_inf_nan=False, description="mean of the increments of a walk")
     content_scale: float = Field(default=1.0, ge=0, description="std of query and key embeddings")
+    # Where training starts: at random, or near numbers that are known to do the task (subset-free alone).
+    start: Literal["random", "construction"] = "random"
     # A control that must not succeed: every sequence is trained on the targets of the next one of its batch.
     permute_targets: bool = False
     # Freeze a seed whose validation loss stays within this of the optimum at five curve points in a row; 0 is off.

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.errors import InputError
 from lab.heads import LABELS, FoxConfig, FpaConfig, HeadConfig, SoftmaxConfig, head_config
-from lab.heads.config import FpaRecencyConfig
+from lab.heads.config import FoxRelativeConfig, FpaRecencyConfig
 
 EXPECTED_LABELS = [
     "softmax-none",
@@ -17,6 +17,7 @@ EXPECTED_LABELS = [
     "softmax-rope",
     "fox-gate0",
     "fox-gate4",
+    "fox-relative",
     "fpa-walk-tied",
     "fpa-walk-offset",
     "fpa-walk-free",
@@ -41,6 +42,7 @@ def test_labels_and_json_come_back(label):
     assert config.dim == 3
     assert TypeAdapter(HeadConfig).validate_json(config.model_dump_json()) == config
     kinds = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig, "fpa_recency": FpaRecencyConfig}
+    kinds["fox_relative"] = FoxRelativeConfig
     assert type(config) is kinds[config.kind]
 
 

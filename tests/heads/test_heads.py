@@ -88,7 +88,7 @@ def test_attend_follows_the_definition(label, dim):
         bias = [0.0] * 17
         if label.endswith("alibi"):
             bias = [-d / 16 for d in range(17)]
-        if label == "softmax-relative":
+        if label in ("softmax-relative", "fox-relative"):
             bias = [head.positional.by_distance[s, min(d, MAX_LEN - 1)].item() for d in range(17)]
 
         def content(i, j, token=token, query=query, key=key, bias=bias):
@@ -187,6 +187,7 @@ COUNTS = {
     "fpa-walk-tied-alibi": {"query": 12, "key": 12, "increment": 4, "positional.log_slope": 1},
     "fpa-walk-tied-gate": {"query": 12, "key": 12, "increment": 4, "gate": 4},
     "fpa-walk-offset-alibi": {"query": 12, "key": 12, "increment": 4, "offset": 4, "positional.log_slope": 1},
+    "fox-relative": {"query": 12, "key": 12, "gate": 4, "positional.by_distance": 8},
     "fpa-walk-offset-gate": {"query": 12, "key": 12, "increment": 4, "offset": 4, "gate": 4},
 }
 
