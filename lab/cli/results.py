@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json")
 SOURCE_SCOPES = "source-scopes"
+TARGETS_FOUND = "A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x."
+# Of tasks that ask for something else.
+SUCCESS = {
+    "scoped-lookup": (
+        "exact: share of right answers; TV: 1 less the weight on the binding in force.\nA seed succeeds "
+        "when exact >= 0.99 and that binding has the most weight at >= 0.99 of the queries, on test sequences at 1x."
+    ),
+}
 
 
 def results(
@@ -47,7 +55,7 @@ def results(
 
     path = published_folder() if source == "published" else Path(source)
     with working("reading results"):
-        frames = load_frames(path, [name], preset=preset)
+        frames = load_frames(path, [name], preset=preset, tables=("evaluations",))
         if frames.cells.empty:
             raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
         missing = missing_cells(path, name, frames)
@@ -97,13 +105,45 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     header += ["chance TV", "chance exact"]
     rows = [_row(row, factors, bool(variants), files) for row in summary.to_dict("records")]
     print_table(header, rows, left=3 if variants else 2)
-    print("Medians over seeds. A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x.")
+    for text in dict.fromkeys(SUCCESS.get(str(task).partition("[")[0], TARGETS_FOUND) for task in summary["task"]):
+        print(f"Medians over seeds. {text}")
     if any(below_chance(row, factor) for row in summary.to_dict("records") for factor in factors):
         print("↓: below chance, the loss there is above that of a reader that weights all keys so far equally.")
     if summary["rates"].str.contains(",").any():
         print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
     if files:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
+    print_lookups(frames)
+
+
+def print_lookups(frames: "Frames") -> None:
+    """Which binding heads pick for the names in source files; nothing where no head read any."""
+    from lab.sweeps.lookups import GROUPS, file_accuracies
+
+    table = file_accuracies(frames)
+    if table.empty:
+        return
+    rows = []
+    for row in _first_of_readers(table).to_dict("records"):
+        ranges = (f"{row[low]:.4f}–{row[high]:.4f}" for low, high in (("least", "most"), ("low", "high")))
+        rows.append([row["corpus"], GROUPS[row["group"]], row["uses"], *_reader(row), f"{row['median']:.4f}", *ranges])
+    header = ["corpus", "uses of names", "uses", "reader", "dim", "right", "over seeds", "95% interval"]
+    print_table(header, rows, left=2)
+    print("Which binding a name in a Python file refers to, among those of that name; heads are not retrained.")
+
+
+def _first_of_readers(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Readers that know less are the same beside every head: one row of each is enough."""
+    less = table["reader"] != "head"
+    return table[~(less & table.duplicated(["corpus", "group", "reader"]))].sort_values(
+        ["corpus", "group", "median"], kind="stable"
+    )
+
+
+def _reader(row: dict[Any, Any]) -> list[Any]:
+    if row["reader"] != "head":
+        return [row["reader"], ""]
+    return [f"{row['head']} {row['variant']}".strip(), row["dim"]]
 
 
 def shown_factors(measured: Sequence[float]) -> list[float]:

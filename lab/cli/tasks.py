@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lab.tasks import Batch, Task
 
 CUSTOM, SOURCE_SCOPES = "custom", "source-scopes"
+LOOKUPS = ("scoped-lookup", "source-lookup")
+FROM_FILES = (SOURCE_SCOPES, "source-lookup")
 SEQUENCES = 64
 # More tokens at once than this would not fit into the memory of a laptop.
 MOST_TOKENS = 100_000_000
@@ -98,7 +100,7 @@ def make(name: str, option: list[str] | None, spec: Path | None, path: Path | No
     elif name == CUSTOM and not options:
         raise InputError("custom: expected --spec FILE, the key sets to draw")
     if path is not None:
-        if name != SOURCE_SCOPES:
+        if name not in FROM_FILES:
             raise InputError(f"--path: belongs to the task {SOURCE_SCOPES}, not to {name}")
         options["path"] = str(path)
     return make_task(name, **options)
@@ -144,6 +146,8 @@ def audit(made: "Task", batch: "Batch", seed: int, length: int) -> dict[str, Any
         return {}
     if not batch.queries.any():
         return {}
+    if made.name in LOOKUPS:
+        return _audit_lookups(made, batch, seed, length)
     with working("shortcuts"):
         from lab.tasks import count_duplicates
         from lab.tasks.shortcuts import SHORTCUTS
@@ -158,14 +162,29 @@ def audit(made: "Task", batch: "Batch", seed: int, length: int) -> dict[str, Any
     }
 
 
+def _audit_lookups(made: "Task", batch: "Batch", seed: int, length: int) -> dict[str, Any]:
+    """The same of tasks that ask for values: readers have no weights, only a share of right answers."""
+    from lab.tasks import count_duplicates
+    from lab.tasks.scoped_lookup import LOOKUP_SHORTCUTS, LookupBatch, shortcut_accuracy
+
+    assert isinstance(batch, LookupBatch)
+    readers = {name: {"right": shortcut_accuracy(name, batch)} for name in LOOKUP_SHORTCUTS}
+    repeated = count_duplicates(made, COMPARED, seed=seed, length=length)
+    return {"optimum loss": 0.0, "shortcuts": readers, "duplicates": repeated}
+
+
 def _print_audit(found: dict[str, Any]) -> None:
     if not found:
         print("Shortcut readers and duplicates: not looked at; try a shorter --length.")
         return
-    rows = [["optimum", found["optimum loss"], 0.0, 1.0]]
-    rows += [[name, *reading.values()] for name, reading in found["shortcuts"].items()]
-    print_table(["reader", "loss", "TV", "exact"], rows, title="Shortcut readers")
-    print(READERS)
+    readings = [[name, *reading.values()] for name, reading in found["shortcuts"].items()]
+    if all(len(reading) == 2 for reading in readings):
+        print_table(["reader", "right"], [["optimum", 1.0], *readings], title="Shortcut readers")
+        print("Share of uses answered right by readers that know less than the task asks for.")
+    else:
+        rows = [["optimum", found["optimum loss"], 0.0, 1.0], *readings]
+        print_table(["reader", "loss", "TV", "exact"], rows, title="Shortcut readers")
+        print(READERS)
     counted = ", ".join(f"{count} {where}" for where, count in found["duplicates"].items())
     print(f"Duplicates among the first {COMPARED} sequences of each split: {counted}.")
 

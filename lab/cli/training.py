@@ -9,7 +9,7 @@ import typer
 
 from lab.cli.console import Tell, print_json, print_profile, print_table, progress
 from lab.cli.options import MOST_SEEDS, Device, Json, Profile, check_device
-from lab.cli.tasks import CUSTOM, SOURCE_SCOPES, Option, Spec, check_tokens, make
+from lab.cli.tasks import CUSTOM, LOOKUPS, SOURCE_SCOPES, Option, Spec, check_tokens, make
 from lab.errors import InputError
 from lab.profiling import Timers, shares
 
@@ -67,6 +67,8 @@ def train(
             f"--task: {SOURCE_SCOPES}: one corpus for all splits is for reading, not for training; train on "
             "nested-scope, or sweep target_sets, whose heads read it"
         )
+    if task_name in LOOKUPS:
+        raise InputError(f"--task: {task_name}: trained on answers, by fpa-lab sweep scoped_lookup, not on target sets")
     made = make(task_name, option, spec, None)
     recipe = _recipe(steps=steps, batch=batch, learning_rate=learning_rate)
     check_tokens("--seeds, --batch", seeds * recipe.batch, made.seq_len(made.train_length))

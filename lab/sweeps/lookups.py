@@ -1,0 +1,47 @@
+"""How trained heads look names up in source files, from result rows: beside readers that know less, with intervals."""
+
+import pandas as pd
+
+from lab.sweeps.frames import Frames
+from lab.sweeps.statistics import chosen_cells, clopper_pearson
+
+TASK = "source-lookup"
+# Groups of uses by what stands behind the task's name, and in words.
+GROUPS = {
+    "": "all uses",
+    "shadowed": "two live bindings or more",
+    "outlived": "newest binding dead",
+}
+HEAD = "head"
+COLUMNS = (
+    *("cell", "head", "dim", "variant", "corpus", "group", "reader"),
+    *("uses", "n", "least", "median", "most", "low", "high"),
+)
+
+
+def file_accuracies(frames: Frames) -> pd.DataFrame:
+    """One row per chosen cell that read files, corpus, group of uses and reader, in COLUMNS; empty where none did.
+
+    reader     "head", or one that knows less: "most recent binding", "random live binding"
+    uses       how many uses of names the group holds
+    n          seeds; least, median, most: their share of uses at which the binding in force is picked
+    low, high  Clopper-Pearson interval of the median seed; uses are taken as independent, which those of one file are
+               not, so for another corpus the interval is wider
+    """
+    rows = frames.evaluations[frames.evaluations["task"].str.startswith(TASK)]
+    about = {row["cell"]: row for row in chosen_cells(frames).to_dict("records")}
+    found = []
+    for (cell, task), seeds in rows[rows["cell"].isin(list(about))].groupby(["cell", "task"], sort=True):
+        corpus, *names = str(task).split("/")
+        group, reader = _told_apart(names)
+        uses, median = int(seeds["queries"].iloc[0]), float(seeds["exact"].median())
+        low, high = clopper_pearson(round(median * uses), uses)
+        place = [cell, *(about[cell][name] for name in ("head", "dim", "variant")), corpus, group, reader]
+        found.append([*place, uses, len(seeds), seeds["exact"].min(), median, seeds["exact"].max(), low, high])
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def _told_apart(names: list[str]) -> tuple[str, str]:
+    """The group and the reader that stand behind the task's name, each of which may be left out."""
+    group = next((name for name in names if name in GROUPS), "")
+    return group, next((name for name in names if name not in GROUPS), HEAD)
