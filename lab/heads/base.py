@@ -22,7 +22,10 @@ from lab.heads.config import (
     FpaConfig,
     FpaRecencyConfig,
     HeadConfig,
+    SelectiveConfig,
     SoftmaxConfig,
+    StickBreakingConfig,
+    TwoLayerConfig,
 )
 from lab.ops import reference
 from lab.ops.dispatch import TokenLogits
@@ -36,6 +39,8 @@ class Head(nn.Module, ABC):
 
     # Distances from which the logit before forgetting is constant: 1 for a head without positions.
     table_width = 1
+    # Whether logits are handed over as numbers for every pair of positions: readers then take fewer sequences at once.
+    dense = False
 
     def __init__(
         self,
@@ -152,7 +157,10 @@ def make_head(
     from lab.heads.fox_relative import FoxRelativeHead
     from lab.heads.fpa import FpaHead
     from lab.heads.fpa_recency import FpaRecencyHead
+    from lab.heads.selective import SelectiveHead
     from lab.heads.softmax import SoftmaxHead
+    from lab.heads.stick_breaking import StickBreakingHead
+    from lab.heads.two_layer import TwoLayerHead
 
     if not seeds:
         raise InputError("seeds: expected at least one seed")
@@ -168,4 +176,10 @@ def make_head(
             return FpaRecencyHead(config, vocab_size, seeds, **scales)
         case FpaConfig():
             return FpaHead(config, vocab_size, seeds, **scales)
+        case SelectiveConfig():
+            return SelectiveHead(config, vocab_size, seeds, max_len=max_len, **scales)
+        case StickBreakingConfig():
+            return StickBreakingHead(config, vocab_size, seeds, **scales)
+        case TwoLayerConfig():
+            return TwoLayerHead(config, vocab_size, seeds, max_len=max_len, **scales)
     raise InputError(f"head: expected a head configuration, got {config!r}")

@@ -81,16 +81,64 @@ class FpaRecencyConfig(FpaConfig):
         return f"fpa-{self.field}-{self.level}-{self.recency}"
 
 
+class SelectiveConfig(_Config):
+    """Selective Attention (arXiv 2410.02703) under a positional scheme.
+
+    `mask_from`: from which row on a selection counts, the next (as published) or its own. `protect_first`: the first
+    token is never selected, as published for a beginning-of-sequence token.
+    """
+
+    kind: Literal["selective"] = "selective"
+    position: Position = "relative"
+    mask_from: Literal["next", "same"] = "next"
+    protect_first: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"selective-{self.position}" if self.mask_from == "next" else f"selective-same-{self.position}"
+
+
+class StickBreakingConfig(_Config):
+    """Stick-breaking attention (arXiv 2410.17980); `attend_current`: the query's own key takes part."""
+
+    kind: Literal["stick_breaking"] = "stick_breaking"
+    attend_current: bool = True
+
+    @property
+    def label(self) -> str:
+        return "stick-breaking" if self.attend_current else "stick-breaking-strict"
+
+
+class TwoLayerConfig(_Config):
+    """Two layers of softmax or FoX heads of this dimension on a residual stream, with or without an MLP between."""
+
+    kind: Literal["two_layer"] = "two_layer"
+    layer: Literal["softmax", "fox"] = "softmax"
+    position: Position = "none"  # of softmax
+    gate_bias: float = 0.0  # of FoX
+    mlp: bool = False
+
+    @property
+    def label(self) -> str:
+        name = f"softmax2-{self.position}" if self.layer == "softmax" else f"fox2-gate{self.gate_bias:g}"
+        return f"{name}-mlp" if self.mlp else name
+
+
 HeadConfig = Annotated[
-    SoftmaxConfig | FoxConfig | FoxRelativeConfig | FpaConfig | FpaRecencyConfig, Field(discriminator="kind")
+    SoftmaxConfig | FoxConfig | FoxRelativeConfig | FpaConfig | FpaRecencyConfig | SelectiveConfig | StickBreakingConfig | TwoLayerConfig,
+    Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
-_CONFIGS: dict[str, type[_Config]] = {
+# By kind, which is also the name of the head's file.
+CONFIGS: dict[str, type[_Config]] = {
     "softmax": SoftmaxConfig,
     "fox": FoxConfig,
     "fox_relative": FoxRelativeConfig,
     "fpa": FpaConfig,
     "fpa_recency": FpaRecencyConfig,
+    "selective": SelectiveConfig,
+    "stick_breaking": StickBreakingConfig,
+    "two_layer": TwoLayerConfig,
 }
 
 LABELS: dict[str, dict[str, Any]] = {
@@ -106,6 +154,23 @@ LABELS: dict[str, dict[str, Any]] = {
         f"fpa-walk-{level}-{recency}": {"kind": "fpa_recency", "level": level, "recency": recency}
         for level in ("tied", "offset")
         for recency in ("alibi", "gate")
+    },
+    **{
+        f"selective-{name}{position}": {"kind": "selective", "position": position, "mask_from": mask_from}
+        for name, mask_from in (("", "next"), ("same-", "same"))
+        for position in ("none", "relative", "rope")
+    },
+    "stick-breaking": {"kind": "stick_breaking"},
+    "stick-breaking-strict": {"kind": "stick_breaking", "attend_current": False},
+    **{
+        f"softmax2-{position}{name}": {"kind": "two_layer", "position": position, "mlp": mlp}
+        for position in ("relative", "rope")
+        for name, mlp in (("", False), ("-mlp", True))
+    },
+    **{
+        f"fox2-gate{gate:g}{name}": {"kind": "two_layer", "layer": "fox", "gate_bias": gate, "mlp": mlp}
+        for gate in (0.0, 4.0)
+        for name, mlp in (("", False), ("-mlp", True))
     },
 }
 
@@ -124,5 +189,5 @@ def head_config(label: str, dim: int, **options: Any) -> HeadConfig:
         option = ".".join(str(part) for part in first["loc"][1:])
         if first["type"] != "extra_forbidden":
             raise InputError(f"head {label}: {option}: {first['msg']}") from None
-        fields = _CONFIGS[LABELS[label]["kind"]].model_fields
+        fields = CONFIGS[LABELS[label]["kind"]].model_fields
         raise InputError(f"head {label}: {option}: unknown option{nearest(option, fields.keys() - {'kind'})}") from None

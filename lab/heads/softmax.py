@@ -15,11 +15,7 @@ class SoftmaxHead(Head):
 
     def __init__(self, config, vocab_size, seeds, *, max_len, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
-        self.positional = None
-        if config.position == "alibi":
-            self.positional = Alibi(len(self.seeds))
-        elif config.position == "relative":
-            self.positional = RelativeBias(self._normal(self.initial_scale, max_len))
+        self.positional = make_scheme(self, max_len)
 
     def logit_table(self, length):
         if self.config.position == "rope":
@@ -34,15 +30,31 @@ class SoftmaxHead(Head):
         return TokenLogits("softmax", self.logit_table(tokens.shape[-1]))
 
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
-        length = tokens.shape[-1]
-        first = 0 if num_queries is None else length - num_queries
         query, key = self.embed(tokens, num_queries)
-        bias = None
-        if self.config.position == "rope":
-            position = torch.arange(length, dtype=torch.float64, device=tokens.device)
-            query, key = rotate(query, position[first:]), rotate(key, position)
-        elif self.positional is not None:
-            row = torch.arange(first, length, device=tokens.device)[:, None]
-            distance = (row - torch.arange(length, device=tokens.device)).clamp_min(0)
-            bias = self.positional.bias(length)[:, None, distance]
-        return reference.softmax_logits(query, key, bias=bias, scale=self.scale)
+        return positioned_logits(query, key, self.config.position, self.positional, self.scale)
+
+
+def make_scheme(head, max_len):
+    """The learned bias of the scheme that a head's configuration names; None for a scheme that learns none."""
+    if head.config.position == "alibi":
+        return Alibi(len(head.seeds))
+    if head.config.position == "relative":
+        return RelativeBias(head._normal(head.initial_scale, max_len))
+    return None
+
+
+def positioned_logits(query, key, position, positional, scale):
+    """Softmax logits under a positional scheme; query (..., Q, d) are the last Q positions of key (..., K, d).
+
+    `positional` is the learned bias of the schemes "alibi" and "relative", with one leading axis of seeds, as query
+    and key have.
+    """
+    num_queries, length = query.shape[-2], key.shape[-2]
+    first, bias = length - num_queries, None
+    if position == "rope":
+        place = torch.arange(length, dtype=torch.float64, device=key.device)
+        query, key = rotate(query, place[first:]), rotate(key, place)
+    elif positional is not None:
+        place = torch.arange(length, device=key.device)
+        bias = positional.bias(length)[:, None, (place[first:, None] - place).clamp_min(0)]
+    return reference.softmax_logits(query, key, bias=bias, scale=scale)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lab.errors import InputError, nearest
-from lab.heads.config import FoxConfig, FpaConfig, FpaRecencyConfig, HeadConfig, SoftmaxConfig
+from lab.heads.config import CONFIGS, HeadConfig
 from lab.sweeps.code_version import code_version
 from lab.training.recipe import Recipe
 
@@ -237,13 +237,7 @@ def _describe(model: type[BaseModel], error: ValidationError) -> str:
 
 def _fields_at(model: type[BaseModel], path: Sequence[str]) -> Collection[str]:
     """Field names valid at a place inside a configuration; the places within a task are its own model's."""
-    foreign: dict[str, type[BaseModel]] = {
-        "recipe": Recipe,
-        "softmax": SoftmaxConfig,
-        "fox": FoxConfig,
-        "fpa": FpaConfig,
-        "fpa_recency": FpaRecencyConfig,
-    }
+    foreign: dict[str, type[BaseModel]] = {"recipe": Recipe, **CONFIGS}
     return (foreign[path[-1]] if path else model).model_fields.keys()
 
 

@@ -17,6 +17,8 @@ TV_FOR_SUCCESS = 0.05
 
 # Sequences read at once are limited to this many tokens per seed, so that memory stays bounded at any length.
 _TOKENS_AT_ONCE = 1 << 16
+# Of heads that hold a number for every pair of positions, to this many numbers in all.
+_PAIRS_AT_ONCE = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,10 @@ def as_tensors(batch: Batch, device: torch.device | str = "cpu") -> tuple[torch.
 @torch.no_grad()
 def read_task(head: Head, task: Task, split: str, *, sequences: int, length: int | None = None) -> list[Reading]:
     """How each seed of an ensemble reads `sequences` of its own sequences of a split; one Reading per seed."""
-    at_once = max(1, _TOKENS_AT_ONCE // max(1, task.seq_len(task.train_length if length is None else length)))
+    seq_len = task.seq_len(task.train_length if length is None else length)
+    at_once = max(1, _TOKENS_AT_ONCE // max(1, seq_len))
+    if head.dense:
+        at_once = max(1, min(at_once, _PAIRS_AT_ONCE // (len(head.seeds) * seq_len**2)))
     device = head.query.device
     sums, extremes = [], []
     for start in range(0, sequences, at_once):

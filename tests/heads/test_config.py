@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+import lab.heads
 from lab.errors import InputError
 from lab.heads import LABELS, FoxConfig, FpaConfig, HeadConfig, SoftmaxConfig, head_config
-from lab.heads.config import FoxRelativeConfig, FpaRecencyConfig
+from lab.heads.config import CONFIGS
 
 EXPECTED_LABELS = [
     "softmax-none",
@@ -28,6 +30,22 @@ EXPECTED_LABELS = [
     "fpa-walk-tied-gate",
     "fpa-walk-offset-alibi",
     "fpa-walk-offset-gate",
+    "selective-none",
+    "selective-relative",
+    "selective-rope",
+    "selective-same-none",
+    "selective-same-relative",
+    "selective-same-rope",
+    "stick-breaking",
+    "stick-breaking-strict",
+    "softmax2-relative",
+    "softmax2-relative-mlp",
+    "softmax2-rope",
+    "softmax2-rope-mlp",
+    "fox2-gate0",
+    "fox2-gate0-mlp",
+    "fox2-gate4",
+    "fox2-gate4-mlp",
 ]
 
 
@@ -41,9 +59,17 @@ def test_labels_and_json_come_back(label):
     assert config.label == label
     assert config.dim == 3
     assert TypeAdapter(HeadConfig).validate_json(config.model_dump_json()) == config
-    kinds = {"softmax": SoftmaxConfig, "fox": FoxConfig, "fpa": FpaConfig, "fpa_recency": FpaRecencyConfig}
-    kinds["fox_relative"] = FoxRelativeConfig
-    assert type(config) is kinds[config.kind]
+    assert type(config) is CONFIGS[config.kind]
+
+
+def test_kinds_are_the_files_of_the_heads():
+    assert [config.model_fields["kind"].default for config in CONFIGS.values()] == list(CONFIGS)
+    assert CONFIGS["softmax"] is SoftmaxConfig
+    assert CONFIGS["fox"] is FoxConfig
+    assert CONFIGS["fpa"] is FpaConfig
+    assert {options["kind"] for options in LABELS.values()} == CONFIGS.keys()
+    for kind in CONFIGS:
+        assert (Path(lab.heads.__file__).parent / f"{kind}.py").is_file()
 
 
 def test_options_are_kept():

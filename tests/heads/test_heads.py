@@ -76,8 +76,12 @@ def parts(head, batch, seed):
     return {**given, "field": field, "level": level}
 
 
+# Heads whose definition tests/heads/test_rivals.py restates.
+RIVALS = [label for label in LABELS if label.startswith(("selective", "stick", "softmax2", "fox2"))]
+
+
 @pytest.mark.parametrize("dim", [0, 3])
-@pytest.mark.parametrize("label", [label for label in LABELS if label not in ("softmax-rope", "fox-gate4")])
+@pytest.mark.parametrize("label", [label for label in LABELS if label not in ("softmax-rope", "fox-gate4", *RIVALS)])
 def test_attend_follows_the_definition(label, dim):
     head, batch = built(label, dim, initial_scale=0.5), tokens(batch=1)
     values = torch.randn(3, 1, 17, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -187,9 +191,28 @@ COUNTS = {
     "fpa-walk-tied-alibi": {"query": 12, "key": 12, "increment": 4, "positional.log_slope": 1},
     "fpa-walk-tied-gate": {"query": 12, "key": 12, "increment": 4, "gate": 4},
     "fpa-walk-offset-alibi": {"query": 12, "key": 12, "increment": 4, "offset": 4, "positional.log_slope": 1},
-    "fox-relative": {"query": 12, "key": 12, "gate": 4, "positional.by_distance": 8},
     "fpa-walk-offset-gate": {"query": 12, "key": 12, "increment": 4, "offset": 4, "gate": 4},
+    "fox-relative": {"query": 12, "key": 12, "gate": 4, "positional.by_distance": 8},
+    "stick-breaking": {"query": 12, "key": 12},
+    "stick-breaking-strict": {"query": 12, "key": 12},
 }
+for _timing in ("", "same-"):
+    COUNTS[f"selective-{_timing}none"] = dict.fromkeys(("query", "key", "select_query", "select_key"), 12)
+    COUNTS[f"selective-{_timing}rope"] = COUNTS[f"selective-{_timing}none"]
+    COUNTS[f"selective-{_timing}relative"] = COUNTS[f"selective-{_timing}none"] | {
+        "positional.by_distance": 8,
+        "select_positional.by_distance": 8,
+    }
+# Two layers of dimension 3 on a stream of width 12, with 48 hidden units.
+_TWO = dict.fromkeys(("query", "key", "first_query", "first_key"), 12) | {
+    "first_value": 48, "to_query": 36, "to_key": 36,
+}  # fmt: skip
+_MLP = {"hidden_bias": 192, "to_hidden": 576, "from_hidden": 576}
+for _mlp, _more in (("", {}), ("-mlp", _MLP)):
+    COUNTS[f"softmax2-rope{_mlp}"] = _TWO | _more
+    COUNTS[f"softmax2-relative{_mlp}"] = _TWO | _more | {"first_positional.by_distance": 8, "positional.by_distance": 8}
+    for _gate in (0, 4):
+        COUNTS[f"fox2-gate{_gate}{_mlp}"] = _TWO | _more | {"first_gate": 4, "gate": 4, "to_gate": 12}
 
 
 @pytest.mark.parametrize("label", LABELS)
