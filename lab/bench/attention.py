@@ -167,7 +167,12 @@ def flex_attention(field: Tensor, level: Tensor) -> Attend:
 
     causal = create_block_mask(lambda b, h, query, key: query >= key, None, None, length, length, device="cpu")
     compiled = torch.compile(flex, dynamic=False)
-    return lambda given: compiled(given.query, given.key, given.value, score_mod=first_passage, block_mask=causal)
+
+    def attend(given: Inputs) -> Tensor:
+        query, key, value = (x.detach() for x in (given.query, given.key, given.value))  # leaves are refused
+        return compiled(query, key, value, score_mod=first_passage, block_mask=causal)
+
+    return attend
 
 
 def minima(field: Tensor) -> Tensor:
