@@ -6,6 +6,7 @@ lanes are one-dimensional here, and vector number n stands at [16 n, 16 n + 16).
 
     a = load(x, n)               store(y, n, a)           splat(x, 2.0)  in the dtype of x
     a + b, a - b, a * b, a / b   a > b, a >= b (masks)    select(mask, a, b), everywhere(mask)
+    total_of(a), largest_of(a), least_of(a)               load_from(x, start), at any place
     exp(a), log(a)               wide(a), narrow(x, a)    to float64, and to the dtype of x
 
 Additions of products may be fused. Every lane is computed alike, so its numbers depend on nothing in the others.
@@ -72,9 +73,9 @@ def _spread(builder: Any, number: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, each: int = LANES) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
-    start = builder.gep(data, [builder.mul(index, index.type(LANES))])
+    start = builder.gep(data, [builder.mul(index, index.type(each))])
     return builder.bitcast(start, ir.VectorType(_ELEMENTS[array_type.dtype], LANES).as_pointer())
 
 
@@ -85,6 +86,17 @@ def load(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         return builder.load(_address(context, builder, array, *arguments), align=array.dtype.bitwidth // 8)
+
+    return kind(array, types.intp), generate
+
+
+@intrinsic
+def load_from(typing_context, array, start):
+    """The 16 numbers of a one-dimensional contiguous array from `start` on."""
+    kind = Lanes(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        return builder.load(_address(context, builder, array, *arguments, each=1), align=array.dtype.bitwidth // 8)
 
     return kind(array, types.intp), generate
 
@@ -178,6 +190,39 @@ def _comparison(symbol: str) -> Callable:
     return operation
 
 
+def _fold(combine: Callable) -> Callable:
+    """All lanes combined into one number, halves first: always in the same order."""
+
+    @intrinsic
+    def folded(typing_context, lanes):
+        def generate(context, builder, signature, arguments):
+            (value,) = arguments
+            places = ir.VectorType(ir.IntType(32), LANES)
+            half = LANES // 2
+            while half:
+                order = ir.Constant(places, [(lane + half) % LANES for lane in range(LANES)])
+                value = combine(builder, value, builder.shuffle_vector(value, value, order))
+                half //= 2
+            return builder.extract_element(value, ir.IntType(32)(0))
+
+        return lanes.element(lanes), generate
+
+    return folded
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+total_of = _fold(lambda builder, a, b: builder.fadd(a, b))
+largest_of = _fold(_larger)
+least_of = _fold(_smaller)
+
+
 def _define(function: Any, operation: Callable) -> None:
     @overload(function)
     def on_lanes(one, other):
@@ -201,6 +246,12 @@ for _function, _symbol in ((operator.gt, ">"), (operator.ge, ">=")):
 def larger(a, b):
     """The larger of two in every lane; b where a is nan."""
     return select(a > b, a, b)
+
+
+@numba.njit(nogil=True)
+def smaller(a, b):
+    """The smaller of two in every lane; b where a is nan."""
+    return select(b > a, a, b)
 
 
 def _horner(builder: Any, x: Any, element: types.Float, coefficients: tuple[float, ...]) -> Any:
