@@ -1,8 +1,10 @@
 """Results as pandas tables, the same from a store and from published CSVs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ COLUMNS: dict[str, dict[str, type]] = {
     "parameters": {"cell": str, **results.PARAMETERS},
     "files": {"cell": str, **results.FILES},
 }
+# A query takes at most 999 values in the SQLite of old systems.
+MOST_VALUES = 900
 JOINED = {"train_task": "task", "head": "head", "dim": "dim", "learning_rate": "learning_rate"}
 # Rows of a table are sorted by these, so that equal results are equal tables whatever the order of computing.
 ORDER = {
@@ -76,25 +80,30 @@ class Frames:
 
 
 def load_frames(
-    source: Store | str | os.PathLike[str], names: Sequence[str] | None = None, *, preset: str | None = None
+    source: Store | str | os.PathLike[str],
+    names: Sequence[str] | None = None,
+    *,
+    preset: str | None = None,
+    tables: Collection[str] = tuple(COLUMNS),
 ) -> Frames:
     """Results of the experiments `names` (all by default) from a store or a folder of published CSVs.
 
     A folder is one published experiment, with its manifest.json, or holds several. From a store come the cells of
-    every experiment as it was last run under `preset`; by default under the preset that was run last.
+    every experiment as it was last run under `preset`; by default under the preset that was run last. Of a store, only
+    the `tables` that are named are read, and `cells`; the others are empty.
 
     Raises InputError when the source is neither, an experiment is not in it, or a published file is not what its
     manifest says.
     """
     if isinstance(source, Store):
-        return _from_store(source, names, preset)
+        return _from_store(source, names, preset, tables)
     path = Path(source)
     if path.is_dir():
         from lab.sweeps.published import read_published
 
         return read_published(path, names, preset)
     with Store(path, write=False) as store:
-        return _from_store(store, names, preset)
+        return _from_store(store, names, preset, tables)
 
 
 def build(tables: dict[str, pd.DataFrame], origin: str) -> Frames:
@@ -114,23 +123,32 @@ def _typed(frame: pd.DataFrame, columns: dict[str, type]) -> pd.DataFrame:
     return frame[list(columns)].astype({column: kinds[kind] for column, kind in columns.items()})
 
 
-def _from_store(store: Store, names: Sequence[str] | None, preset: str | None) -> Frames:
+def _from_store(store: Store, names: Sequence[str] | None, preset: str | None, tables: Collection[str]) -> Frames:
     presets = _presets(store, names, preset)
     cells = [
         row for experiment, chosen in sorted(presets.items()) for row in store.rows(_MEMBERS, (experiment, chosen))
     ]
     stored = pd.DataFrame(cells, columns=list(CELLS))
     ids = list(dict.fromkeys(stored["cell"]))
-    tables = {"cells": stored, "curves": _curves(store, ids), "files": _files(store, ids)}
-    for name in ("evaluations", "parameters"):
-        tables[name] = _select(store, name, ids)
-    return build(tables, str(store.path))
+    read: dict[str, pd.DataFrame] = {"cells": stored}
+    for name, columns in list(COLUMNS.items())[1:]:
+        reader = _READERS.get(name, _select)
+        read[name] = reader(store, name, ids) if name in tables else pd.DataFrame(columns=list(columns))
+    return build(read, str(store.path))
 
 
 def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     columns = list(COLUMNS[table])
-    query = f"SELECT {', '.join(columns)} FROM {table} WHERE cell = ?"
-    return pd.DataFrame([row for cell in cells for row in store.rows(query, (cell,))], columns=columns)
+    return pd.DataFrame(_rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells), columns=columns)
+
+
+def _rows(store: Store, query: str, cells: Sequence[str], order: str = "") -> list[Any]:
+    """The rows of these cells, in few queries: a question for every cell would take longer than its answer."""
+    rows = []
+    for start in range(0, len(cells), MOST_VALUES):
+        some = cells[start : start + MOST_VALUES]
+        rows += store.rows(f"{query} WHERE cell IN ({', '.join('?' * len(some))}) {order}", some)
+    return rows
 
 
 _MEMBERS = """SELECT cells.cell, members.experiment, members.preset, task, head, dim, learning_rate,
@@ -150,27 +168,38 @@ def _presets(store: Store, names: Sequence[str] | None, preset: str | None) -> d
     return {experiment: ran for experiment, ran in latest.items() if names is None or experiment in names}
 
 
-def _curves(store: Store, cells: Sequence[str]) -> pd.DataFrame:
+def _curves(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     """Quartiles over seeds at every step."""
-    frames = []
-    for cell in cells:
-        rows = store.rows("SELECT steps, excess_loss FROM curves WHERE cell = ? ORDER BY seed", (cell,))
-        if rows:
-            frames.append(_quartiles(cell, rows))
-    return pd.concat(frames) if frames else pd.DataFrame(columns=list(CURVES))
+    seeds = _rows(store, "SELECT cell, steps, excess_loss FROM curves", cells, "ORDER BY cell, seed")
+    # Cells that have equally many seeds and were measured at the same steps go through numpy together.
+    alike: dict[tuple[bytes, int], list[tuple[str, list[bytes]]]] = {}
+    for cell, rows in groupby(seeds, key=itemgetter(0)):
+        curves = [(steps, values) for _, steps, values in rows]
+        alike.setdefault((curves[0][0], len(curves)), []).append((cell, [values for _, values in curves]))
+    parts = [_quartiles(np.frombuffer(steps, "<i4"), group) for (steps, _), group in alike.items()]
+    return pd.concat(parts) if parts else pd.DataFrame(columns=list(CURVES))
 
 
-def _quartiles(cell: str, rows: Sequence[tuple[bytes, bytes]]) -> pd.DataFrame:
-    steps = np.frombuffer(rows[0][0], "<i4")
-    values = np.stack([np.frombuffer(row, "<f4") for _, row in rows]).astype(np.float64)
-    low, middle, high = np.vectorize(results.rounded)(np.quantile(values, [0.25, 0.5, 0.75], axis=0))
-    data = {"cell": cell, "step": steps, "n": len(rows), "q25": low, "median": middle, "q75": high}
+def _quartiles(steps: np.ndarray, curves: Sequence[tuple[str, list[bytes]]]) -> pd.DataFrame:
+    """Rows for cells whose seeds have these steps; each curve is float32 bytes, one per seed."""
+    seeds = len(curves[0][1])
+    values = np.frombuffer(b"".join(row for _, rows in curves for row in rows), "<f4").astype(np.float64)
+    quartiles = np.quantile(values.reshape(len(curves), seeds, len(steps)), [0.25, 0.5, 0.75], axis=1)
+    low, middle, high = ([results.rounded(value) for value in part.ravel()] for part in quartiles)
+    data = {
+        "cell": np.repeat([cell for cell, _ in curves], len(steps)),
+        "step": np.tile(steps, len(curves)),
+        "n": seeds,
+        "q25": low,
+        "median": middle,
+        "q75": high,
+    }
     return pd.DataFrame(data)
 
 
-def _files(store: Store, cells: Sequence[str]) -> pd.DataFrame:
+def _files(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     """Blocks of seeds merged: means weighted by their seeds, minima, and counts added."""
-    blocks = _typed(_select(store, "files", cells), COLUMNS["files"])
+    blocks = _typed(_select(store, table, cells), COLUMNS[table])
     for mean in ("exact_mean", "tv_mean"):
         blocks[mean] *= blocks["seeds"]
     rules = {"seq_len": "first", "scopes": "first", "queries": "first", "exact_min": "min"}
@@ -181,3 +210,6 @@ def _files(store: Store, cells: Sequence[str]) -> pd.DataFrame:
     for column in ("exact_mean", "exact_min", "tv_mean"):
         merged[column] = merged[column].map(results.rounded)
     return merged[list(COLUMNS["files"])]
+
+
+_READERS = {"curves": _curves, "files": _files}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from lab.errors import InputError
 from lab.heads.config import FpaConfig
@@ -19,7 +19,8 @@ __all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summa
 
 METRICS = ("tv", "exact", "excess_loss")
 QUARTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
-_NO_ROWS = pd.DataFrame({"success": []})
+MEASURED = (*METRICS, "success", "length")
+_NO_ROWS = np.empty((0, len(MEASURED)))
 # What tells the rows of a summary apart.
 ROW = ["experiment", "preset", "task", "head", "dim", "variant"]
 
@@ -35,8 +36,9 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     if not 0 <= successes <= n or not 0 < confidence < 1:
         raise ValueError(f"expected 0 <= successes <= n and 0 < confidence < 1, got {successes}, {n}, {confidence}")
     tail = (1 - confidence) / 2
-    low = float(beta.ppf(tail, successes, n - successes + 1)) if successes else 0.0
-    high = float(beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
+    # Quantiles of the beta distribution. scipy.stats has them too, and takes half a second to import.
+    low = float(betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
     return low, high
 
 
@@ -79,11 +81,10 @@ def summarise(
     chosen = chosen_cells(everything)
     tests = _tests(frames, evaluated_on)
     factors = sorted(set(tests["factor"]))
-    by_factor = tests[tests["cell"].isin(chosen["cell"])].groupby(["cell", "factor"], sort=False)
-    measured: dict[Any, pd.DataFrame] = dict(iter(by_factor))
+    measured = _by_cell_and_factor(tests[tests["cell"].isin(chosen["cell"])])
     rows = []
     for cell, config in zip(chosen["cell"], chosen["config"]):
-        at = {factor: measured.get((cell, factor), tests.iloc[:0]) for factor in factors}
+        at = {factor: measured.get((cell, factor), _NO_ROWS) for factor in factors}
         rows.append(_statistics(at, _task(config, evaluated_on), confidence))
     table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
     return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
@@ -94,27 +95,35 @@ def _tests(frames: Frames, evaluated_on: str | None) -> pd.DataFrame:
     return tests[tests["task"] == (evaluated_on or tests["train_task"])]
 
 
-def _statistics(measured: dict[float, pd.DataFrame], task: TaskConfig, confidence: float) -> dict[str, Any]:
-    """The statistics of one cell, from its test rows by factor."""
+def _by_cell_and_factor(tests: pd.DataFrame) -> dict[Any, np.ndarray]:
+    """Rows of numbers, columns MEASURED: a paper preset has a thousand such groups, and tables are slow to cut."""
+    values = tests[list(MEASURED)].to_numpy(np.float64)
+    groups = tests.reset_index(drop=True).groupby(["cell", "factor"], sort=False).indices
+    return {key: values[rows] for key, rows in groups.items()}
+
+
+def _statistics(measured: dict[float, np.ndarray], task: TaskConfig, confidence: float) -> dict[str, Any]:
+    """The statistics of one cell, from its test rows by factor, columns MEASURED."""
     first = 1.0 if 1.0 in measured else min(measured, default=None)
     row = _counts(_NO_ROWS if first is None else measured[first], confidence)
     for factor, rows in measured.items():
         name = f"{factor:g}x"
         row |= {f"{count}_{name}": value for count, value in _counts(rows, confidence).items()}
         # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
-        values = rows[list(METRICS)].to_numpy() if len(rows) else np.full((1, len(METRICS)), np.nan)
+        values = rows[:, : len(METRICS)] if len(rows) else np.full((1, len(METRICS)), np.nan)
         quartiles = np.quantile(values, list(QUARTILES.values()), axis=0)
         for metric, of_metric in zip(METRICS, quartiles.T):
             row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, of_metric)}
         if factor > 0 and len(rows):  # tasks of files have no factor and no length to sample at
-            chance = chance_level(task, int(rows["length"].iloc[0]))
+            chance = chance_level(task, int(rows[0, MEASURED.index("length")]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
-            row[f"below_chance_{name}"] = bool(np.median(rows["excess_loss"]) > 1.01 * chance["excess_loss"])
+            loss = np.median(rows[:, MEASURED.index("excess_loss")])
+            row[f"below_chance_{name}"] = bool(loss > 1.01 * chance["excess_loss"])
     return row
 
 
-def _counts(rows: pd.DataFrame, confidence: float) -> dict[str, Any]:
-    n, successes = len(rows), int(rows["success"].sum())
+def _counts(rows: np.ndarray, confidence: float) -> dict[str, Any]:
+    n, successes = len(rows), int(rows[:, MEASURED.index("success")].sum())
     low, high = clopper_pearson(successes, n, confidence)
     return {"n": n, "successes": successes, "low": low, "high": high}
 

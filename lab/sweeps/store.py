@@ -210,15 +210,12 @@ class Store:
 
 
 def load_frames(
-    source: "Store | str | os.PathLike[str]",
-    names: Sequence[str] | None = None,
-    *,
-    preset: str | None = None,
+    source: "Store | str | os.PathLike[str]", names: Sequence[str] | None = None, **options: Any
 ) -> "Frames":
     """See `lab.sweeps.frames.load_frames`: named here too, without importing pandas before it is needed."""
     from lab.sweeps import frames
 
-    return frames.load_frames(source, names, preset=preset)
+    return frames.load_frames(source, names, **options)
 
 
 def _cell_row(cell: Cell) -> tuple[Any, ...]:
