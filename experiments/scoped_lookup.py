@@ -43,6 +43,8 @@ SEQUENCES = 64
 # The heads that also read files: of this dimension, and trained with this many symbols.
 READERS = {"fpa-walk-offset-gate": 4, "fpa-walk-offset-alibi": 4, "fox-gate0": 8}
 READ_SYMBOLS = 16
+# What FoX reads: gates never favour an older binding, so it picks the newest one everywhere, which a sample confirms.
+SAMPLE = {"max_files": 100}
 LONGER = (48, 96, 192)
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -51,7 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fpa": {"fpa-walk-offset-gate": (1, 4), "fpa-walk-tied-alibi": (4,), "fpa-walk-tied": (4,)},
         "symbols": (4, 16),
         "baselines": ("softmax-alibi", "fox-gate0"),
-        "baseline_dims": (8,),
+        "baseline_dims": {4: (8,), 16: (8,)},
         "rates": (RATE,),
         "longer": (),
         "files": ({"max_files": 24, "max_tokens": 2000},),
@@ -61,7 +63,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fpa": {**dict.fromkeys(WITH_RECENCY, (1, 2, 4, 8)), **dict.fromkeys(FPA_FORMS[2:], (4,))},
         "symbols": (4, 8, 16, 32),
         "baselines": BASELINES,
-        "baseline_dims": (2, 8),
+        "baseline_dims": {4: (8,), 16: (2, 8)},
         "rates": (0.1, RATE),
         "longer": WITH_RECENCY,
         # Python's own scopes in every file; indented blocks, whose bindings die sooner, in a sample.
@@ -95,10 +97,11 @@ def _cells(chosen: dict[str, Any]) -> Iterator[Cell]:
         recipe = Recipe(learning_rate=RATE, lengths=LONGER)
         yield _cell(head, READERS[head], readers, recipe, chosen["files"])
     for head in chosen["baselines"]:
-        for symbols in (fewest, readers):
-            for dim in chosen["baseline_dims"]:
+        files = [{**options, **SAMPLE} for options in chosen["files"]]
+        for symbols, dims in chosen["baseline_dims"].items():
+            for dim in dims:
                 for rate in chosen["rates"]:
-                    yield _cell(head, dim, symbols, Recipe(learning_rate=rate), chosen["files"])
+                    yield _cell(head, dim, symbols, Recipe(learning_rate=rate), files)
 
 
 def _cell(head: str, dim: int, symbols: int, recipe: Recipe, files: Sequence[dict[str, Any]]) -> Cell:

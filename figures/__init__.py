@@ -20,12 +20,13 @@ FIGURES = {
     "learned_field": "figures.learned_field",
     "source_scopes": "figures.source_scopes",
     "drift": "figures.drift",
+    "scoped_lookup": "figures.scoped_lookup",
     "cost": "figures.cost",
 }
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
 # Figure -> the experiment whose results it shows, where not target_sets; "bench" is what `fpa-lab bench` measured.
-EXPERIMENT_OF: dict[str, str] = {"drift": "length", "cost": "bench"}
+EXPERIMENT_OF: dict[str, str] = {"drift": "length", "scoped_lookup": "scoped_lookup", "cost": "bench"}
 
 
 class Incomplete(Exception):
