@@ -19,7 +19,11 @@ Chance is 0, in every notion: as all subsets have to be read at once, a reader t
 positions or by the newest keys, succeeds never: it reads the same of {1}, {2} and {1, 2}.
 """
 
+from __future__ import annotations
+
+import json
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from lab.errors import InputError, nearest
 from lab.heads.config import HeadConfig, head_config
@@ -27,12 +31,18 @@ from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.tasks.subset_free import NOTIONS
 from lab.training.recipe import Recipe
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lab.sweeps import Frames
+
 NAME = "minimum_dimension"
 
 # Head, and how many drop tokens there are: one gate for all drops, or one per slot.
 SOFTMAX, ONE_GATE, PER_SLOT = ("softmax-relative", "shared"), ("fox-relative", "shared"), ("fox-relative", "per-slot")
 FPA = ("fpa-walk-offset", "shared")
 HEADS = (SOFTMAX, ONE_GATE, PER_SLOT, FPA)
+HEAD_NAMES = {SOFTMAX: "softmax", ONE_GATE: "FoX, one gate", PER_SLOT: "FoX, gate per slot", FPA: "FPA, fixed query"}
 
 # Windows need far-apart numbers, so large steps; FPA keeps the lab's recipe.
 BASELINE = Recipe(steps=1500, learning_rate=0.3)
@@ -62,7 +72,9 @@ def known_dimension(head: tuple[str, str], notion: str, keys: int) -> int:
 def lower_bound(head: tuple[str, str], notion: str, keys: int) -> int:
     """The dimension below which THEORY.md proves that no head of the kind reads all subsets.
 
-    Total variation 0.05 implies separation for up to 9 keys read at once, and no window in general.
+    Total variation 0.05 bounds the weights: of s keys read each has 1/s - 0.05 to 1/s + 0.05, any other at most 0.05.
+    So for s <= 9 it separates. And fox-pairs holds with the window log((1/n + 0.05) / (1/n - 0.05)) of n keys read and
+    the gap log((1/s - 0.05) / 0.05) of s = n - 1, which is larger for n <= 7; with more keys, for the first seven.
     """
     if head == FPA:
         return 0
@@ -70,7 +82,13 @@ def lower_bound(head: tuple[str, str], notion: str, keys: int) -> int:
         return keys - 1
     if notion == "window":
         return keys // 2
-    return -(-keys // 2) - 1 if head == ONE_GATE else 0
+    separated = -(-keys // 2) - 1 if head == ONE_GATE else 0
+    return max(separated, min(keys, 7) // 2) if notion == "uniform" else separated
+
+
+def exact_dimension(head: tuple[str, str], notion: str, keys: int) -> int | None:
+    """The least dimension that reads exactly uniformly, where that is more than `known_dimension`: face-chain."""
+    return keys - 1 if notion == "uniform" and head in (ONE_GATE, PER_SLOT) else None
 
 
 def plan(
@@ -109,3 +127,118 @@ def _cell(kind: tuple[str, str], keys: int, notion: str, dim: int, recipe: Recip
 
 def _options(kind: tuple[str, str], keys: int, notion: str) -> dict[str, object]:
     return {"keys": keys, "tokens": kind[1], "notion": notion, "query": "fixed" if kind == FPA else "free"}
+
+
+def counted(frames: Frames) -> pd.DataFrame:
+    """Successes by head, notion, keys, start and dim.
+
+    Columns besides those: label and tokens (of the head), n, successes, low, high (Clopper-Pearson), and known, proved,
+    exact (`known_dimension`, `lower_bound`, `exact_dimension`; -1 for none).
+    """
+    import pandas as pd
+
+    from lab.sweeps.statistics import clopper_pearson
+
+    tests = frames.evaluations[frames.evaluations["task"] == frames.evaluations["train_task"]]
+    found = tests.groupby("cell")["success"].agg(["size", "sum"])
+    rows = []
+    for cell, config in zip(frames.cells["cell"], frames.cells["config"]):
+        if cell not in found.index:
+            continue
+        data = json.loads(config)
+        task, head = TaskConfig(**data["task"]).make(), str(frames.cells.set_index("cell").loc[cell, "head"])
+        kind = (head, task.tokens)
+        n, successes = (int(found.loc[cell, name]) for name in ("size", "sum"))
+        low, high = clopper_pearson(successes, n)
+        rows.append(
+            {
+                "head": HEAD_NAMES[kind], "label": head, "tokens": task.tokens,
+                "notion": task.notion, "keys": task.keys,
+                "start": data["recipe"].get("start", "random"), "dim": int(data["head"]["dim"]),
+                "n": n, "successes": successes, "low": low, "high": high,
+                "known": known_dimension(kind, task.notion, task.keys),
+                "proved": lower_bound(kind, task.notion, task.keys),
+                "exact": -1 if (exact := exact_dimension(kind, task.notion, task.keys)) is None else exact,
+            }
+        )  # fmt: skip
+    order = {"head": list(HEAD_NAMES.values()), "notion": list(NOTIONS)}
+    table = pd.DataFrame(rows)
+    keys = table.assign(**{name: table[name].map(of.index) for name, of in order.items()})
+    return table.loc[keys.sort_values(["head", "notion", "keys", "start", "dim"]).index].reset_index(drop=True)
+
+
+def frontiers(table: pd.DataFrame) -> pd.DataFrame:
+    """From `counted`, by head, notion and keys, where success begins.
+
+    some, all: the least dimension with a success, and from which on every dimension has all, of random starts;
+    -1 where there is none. near, near_n: successes and seeds that started near the construction of dimension known.
+    """
+    import pandas as pd
+
+    rows = []
+    for (head, notion, keys), group in table.groupby(["head", "notion", "keys"], sort=False):
+        random = group[group["start"] == "random"].sort_values("dim")
+        near = group[group["start"] == "construction"]
+        some = random.loc[random["successes"] > 0, "dim"]
+        short = random.loc[random["successes"] < random["n"], "dim"]
+        whole = random.loc[random["dim"] > short.max(), "dim"] if len(short) else random["dim"]
+        rows.append(
+            {
+                "head": head, "notion": notion, "keys": keys,
+                "proved": int(group["proved"].iloc[0]), "known": int(group["known"].iloc[0]),
+                "some": int(some.min()) if len(some) else -1, "all": int(whole.min()) if len(whole) else -1,
+                "near": int(near["successes"].sum()), "near_n": int(near["n"].sum()),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def remarks(frames: Frames) -> list[str]:
+    """For `fpa-lab results`: the frontiers that were found beside those of the theory, one line per head and notion."""
+    table = counted(frames)
+    if table.empty:
+        return []
+    edges = frontiers(table)
+    keys = sorted(set(edges["keys"]))
+    width = max(len(name) for name in HEAD_NAMES.values())
+    lines = [
+        "",
+        "Least content dimension by number of keys. proved: none below; known: a construction has it; some, all: from",
+        "random starts a seed succeeds, all do from there on; near: seeds that succeed from near the construction.",
+        f"{'':{width}}  {'':10}  {'keys':>8} " + " ".join(f"{n:>5}" for n in keys),
+    ]
+    for (head, notion), group in edges.groupby(["head", "notion"], sort=False):
+        by_keys = group.set_index("keys")
+        for name in ("proved", "known", "some", "all", "near"):
+            if name == "near" and not by_keys["near_n"].any():
+                continue
+            texts = [_text(by_keys, name, n) for n in keys]
+            lines.append(f"{head:{width}}  {notion:10}  {name:>8} " + " ".join(f"{text:>5}" for text in texts))
+    return [*lines, *exceptions(edges)]
+
+
+def _text(by_keys: pd.DataFrame, name: str, keys: int) -> str:
+    if keys not in by_keys.index:
+        return ""
+    row = by_keys.loc[keys]
+    if name == "near":
+        return f"{row['near']}/{row['near_n']}" if row["near_n"] else ""
+    return "none" if row[name] < 0 else str(row[name])
+
+
+def exceptions(edges: pd.DataFrame) -> list[str]:
+    """Where training stops short of a known construction, by how much; and any success below a proved bound."""
+    lines = []
+    for row in edges.to_dict("records"):
+        where = f"{row['head']}, {row['notion']}, {row['keys']} keys"
+        if 0 <= row["some"] < row["proved"]:
+            lines.append(f"BELOW THE BOUND: {where}: success at dimension {row['some']}, proved {row['proved']}")
+        near = f"; near it {row['near']} of {row['near_n']} succeed" if row["near_n"] else ""
+        if row["some"] < 0:
+            lines.append(f"not found: {where}: a construction of dimension {row['known']} exists{near}")
+        elif row["some"] > row["known"]:
+            gap = row["some"] - row["known"]
+            lines.append(f"short by {gap}: {where}: first success at {row['some']}, known {row['known']}{near}")
+        elif row["some"] < row["known"]:
+            lines.append(f"better than known: {where}: success at {row['some']}, known {row['known']}")
+    return lines

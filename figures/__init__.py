@@ -21,12 +21,13 @@ FIGURES = {
     "source_scopes": "figures.source_scopes",
     "drift": "figures.drift",
     "scoped_lookup": "figures.scoped_lookup",
+    "minimum_dimension": "figures.minimum_dimension",
     "cost": "figures.cost",
 }
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
 # Figure -> the experiment whose results it shows, where not target_sets; "bench" is what `fpa-lab bench` measured.
-EXPERIMENT_OF: dict[str, str] = {"drift": "length", "scoped_lookup": "scoped_lookup", "cost": "bench"}
+EXPERIMENT_OF: dict[str, str] = {"drift": "length", "scoped_lookup": "scoped_lookup", "cost": "bench", "minimum_dimension": "minimum_dimension"}
 
 
 class Incomplete(Exception):

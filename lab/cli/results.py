@@ -1,6 +1,7 @@
 """`fpa-lab results`: the summary. `fpa-lab figures`: draw it. `fpa-lab export`: give it away."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,10 @@ SUCCESS = {
     "scoped-lookup": (
         "exact: share of right answers; TV: 1 less the weight on the binding in force.\nA seed succeeds "
         "when exact >= 0.99 and that binding has the most weight at >= 0.99 of the queries, on test sequences at 1x."
+    ),
+    "subset-free": (
+        "TV and exact are means over subsets. A seed succeeds when every subset is read:\nseparation, gap above 0; "
+        "window, least gap at least 4 times the largest window; uniform (the default), TV at most 0.05."
     ),
 }
 
@@ -66,12 +71,22 @@ def results(
         print_json(summary.drop(columns="config").to_dict("records"))
     else:
         print_summary(summary, frames)
+        for line in remarks(name, frames):
+            print(line)
     for cell in missing[:5]:
         say(f"incomplete: {cell}")
     if len(missing) > 5:
         where = "; see fpa-lab status" if path.is_file() else ""
         say(f"incomplete: and {len(missing) - 5} more cells{where}")
     return int(bool(missing))
+
+
+def remarks(name: str, frames: "Frames") -> list[str]:
+    """What an experiment has to say below its table: its module may have a function `remarks(frames)`."""
+    from experiments import EXPERIMENTS
+
+    module = import_module(EXPERIMENTS[name]) if name in EXPERIMENTS else None
+    return module.remarks(frames) if module is not None and hasattr(module, "remarks") else []
 
 
 def best_dimensions(summary: "pd.DataFrame") -> "pd.DataFrame":
@@ -227,23 +242,42 @@ def export(
         str | None, typer.Option(metavar="PRESET", help="Of a store that holds several.", show_default="run last")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Each experiment gets a folder in it.")] = Path("exported"),
+    salvage: Annotated[
+        Path | None,
+        typer.Option(metavar="NEW", help="Of a damaged store: save what is readable to a new one, and export that."),
+    ] = None,
 ) -> int:
     """Write results as CSV files with a manifest.
 
     The manifest has the command, the code versions, the environments, and rows and sha256 of every file. This is what
-    experiments/published holds.
+    experiments/published holds. With --salvage the exit status is 1 when something is known to be lost; a sweep on the
+    new store computes what is missing.
 
     \b
     Examples:
       fpa-lab export target_sets
       fpa-lab export target_sets --preset paper --out experiments/published
+      fpa-lab export target_sets --store damaged.sqlite --salvage saved.sqlite
     """
     from lab.sweeps import Store
     from lab.sweeps import export as write
 
     experiments = words(names)
-    with Store(store, write=False) as opened:
+    lost = salvage is not None and _salvage(store, salvage)
+    with Store(salvage or store, write=False) as opened:
         folders = write(opened, experiments, out, preset=preset)
     for folder in folders:
         print(folder)
-    return 0
+    return int(lost)
+
+
+def _salvage(damaged: Path, new: Path) -> bool:
+    """Saves what is readable of a store, says what is not, and returns whether that is anything."""
+    from lab.sweeps.salvage import salvage
+
+    with working("reading every page"):
+        saved = salvage(damaged, new)
+    say(f"{new}: {saved}")
+    for label, seeds in saved.lost:
+        say(f"lost: {label}: {len(seeds)} seeds, from {min(seeds)} to {max(seeds)}")
+    return bool(saved.lost or saved.missing_pages)
