@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from lab.errors import InputError
     from lab.heads import Head, HeadConfig, head_config, make_head
-    from lab.ops.reference import fox_attention, fpa_attention, penalty, softmax_attention
+    from lab.ops.attention import fox_attention, fpa_attention, softmax_attention
+    from lab.ops.reference import penalty
     from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
     from lab.tasks import TASKS, Batch, Task, make_task
     from lab.training import Recipe, run_cell, train
@@ -27,9 +28,9 @@ _HOME = {
     "HeadConfig": "lab.heads",
     "head_config": "lab.heads",
     "make_head": "lab.heads",
-    "softmax_attention": "lab.ops.reference",
-    "fox_attention": "lab.ops.reference",
-    "fpa_attention": "lab.ops.reference",
+    "softmax_attention": "lab.ops.attention",
+    "fox_attention": "lab.ops.attention",
+    "fpa_attention": "lab.ops.attention",
     "penalty": "lab.ops.reference",
     "Cell": "lab.sweeps.plan",
     "Evaluation": "lab.sweeps.plan",

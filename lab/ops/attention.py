@@ -168,8 +168,8 @@ def _problem(kind, query, key, value, hidden, signal, level, penalty_scale, scal
     heads, queries, _ = query.shape
     parts = max(1, min(_ITEMS // max(1, heads), queries // _ROWS_OF_A_PART))
     tensors = (_padded(query), key, value, hidden, signal, level, penalty_scale)
-    arrays: Any = (_array(x) for x in tensors)
-    return kernels.Problem(kind, parts, *arrays, scale, smoothing, threshold)
+    arrays: list[Any] = [_array(x) for x in tensors]
+    return kernels.Problem._make([kind, parts, *arrays, scale, smoothing, threshold])
 
 
 @torch.library.custom_op("lab::attention", mutates_args=())

@@ -171,6 +171,12 @@ def _penalise(bias, rest, level, low, start, stop, penalty_scale):
 
 
 @_plain
+def _excess(level, low):
+    """level_j - m_ij; an infinite level does not stand above a minimum equal to it."""
+    return -math.inf if level == low and abs(low) == math.inf else level - low
+
+
+@_plain
 def _softened(excess, smoothing):
     """(penalty, slope) of level_j - m_ij: smoothing * softplus(excess / smoothing)."""
     z = excess / smoothing
@@ -182,7 +188,7 @@ def _softened(excess, smoothing):
 @_plain
 def _penalise_smoothly(bias, rest, level, low, start, stop, penalty_scale, smoothing):
     for c in range(start, stop):
-        excess = -math.inf if level[c] == low else level[c] - low
+        excess = _excess(level[c], low)
         penalty = excess if excess == math.inf or excess != excess else _softened(excess, smoothing)[0]
         bias[c] = -math.inf if penalty == math.inf else rest[c] - penalty_scale * penalty
 
@@ -531,7 +537,7 @@ def _hand_over(collected, level, d_level, low, start, stop, penalty_scale):
 def _hand_over_smoothly(collected, level, d_level, low, start, stop, penalty_scale, smoothing):
     to_signal, to_scale = 0.0, 0.0
     for c in range(start, stop):
-        excess = -math.inf if level[c] == low else level[c] - low
+        excess = _excess(level[c], low)
         if abs(excess) < math.inf or excess != excess:
             penalty, slope = _softened(excess, smoothing)
             to_signal += penalty_scale * slope * collected[c]
