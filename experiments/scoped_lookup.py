@@ -66,8 +66,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "baseline_dims": {4: (8,), 16: (2, 8)},
         "rates": (0.1, RATE),
         "longer": WITH_RECENCY,
-        # Python's own scopes in every file; indented blocks, whose bindings die sooner, in a sample.
-        "files": ({}, {"scopes": "indent", "max_files": 100}),
+        # Python's own scopes; and indented blocks, whose bindings die sooner.
+        "files": ({"max_files": 360}, {"scopes": "indent", "max_files": 100}),
     },
 }
 

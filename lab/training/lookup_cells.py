@@ -108,7 +108,8 @@ def _read_files(
     corpus, parts, rows_of_files = _corpus(read), [], []
     for file, groups, _ in corpus:
         parts.append(_read_file(trained, file.batch)[:, file.batch.queries > 0])
-        rows_of_files.append(_file_row(file, [found_reading(one, groups[ALL]) for one in parts[-1]]))
+        name = file.name if read.scopes == "python" else f"{file.name} ({read.scopes})"
+        rows_of_files.append({"file": name, **_file_row(file, [found_reading(one, groups[ALL]) for one in parts[-1]])})
     seen = np.concatenate(parts, axis=1)
     place = {"split": evaluation.split, "length": 0, "factor": 0.0}
     rows = []
@@ -139,7 +140,6 @@ def _shortcut_reading(right: np.ndarray, queries: np.ndarray) -> Reading:
 def _file_row(file: LookupFile, readings: Sequence[Reading]) -> dict:
     rates = np.array([reading.exact for reading in readings])
     return {
-        "file": file.name,
         "seq_len": file.batch.seq_len,
         "scopes": file.scopes,
         "queries": readings[0].queries,

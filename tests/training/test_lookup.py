@@ -265,6 +265,7 @@ def test_a_cell_reads_lengths_and_files(tmp_path):
             Evaluation(task=trained_on, split="validation", lengths=(16,), sequences=4),
             Evaluation(task=trained_on, split="test", lengths=(16, 32, 64), sequences=32),
             Evaluation(task=files),
+            Evaluation(task=TaskConfig(name="source-lookup", options={**files.options, "scopes": "indent"})),
         ),
     )
     result = run_cell(cell, (3, 1))
@@ -277,7 +278,7 @@ def test_a_cell_reads_lengths_and_files(tmp_path):
     assert [(r["seed"], r["queries"], r["exact"]) for r in recent] == [(3, 4, 0.75), (1, 4, 0.75)]
     outlived = [r for r in result.evaluations if r["task"] == f"{files.label}/outlived"]
     assert [r["queries"] for r in outlived] == [1, 1]
-    assert [(f["file"], f["queries"], f["seeds"]) for f in result.files] == [("a.py", 4, 2)]
+    assert [(f["file"], f["queries"], f["seeds"]) for f in result.files] == [("a.py", 4, 2), ("a.py (indent)", 4, 2)]
     assert {row["token"] for row in result.parameters} == {"bind", "open", "close", "use"}
     state = load(result.weights)
     assert state["readout.value"].shape == (2, 9, 8)
