@@ -34,7 +34,6 @@ LOOKS: dict[str, tuple[str, str, str, Any, str]] = {
 }
 # Where a panel shows two kinds of operation, the first is drawn as above and the second dotted.
 SECOND = {"attention": ("D", "FPA attention"), "training": ("D", "FPA by token")}
-UNITS = {"time": ("ms", 1e-3), "memory": ("MiB", float(1 << 20))}
 COLUMNS = ["quantity", "operation", "variable", "size", "median", "low", "high", "n", "unit", "fixed"]
 
 
@@ -83,17 +82,16 @@ def draw(bench: Bench) -> Drawing:
         rows = rows[rows["operation"].str.split().str[0].isin(kinds)]
         if rows.empty:
             raise InputError(f"{bench.origin}: growth.csv: no rows of {quantity} over {variable}")
-        draw_panel(panel, rows, kinds, quantity)
+        draw_panel(panel, rows, kinds)
         style.panel_title(panel, letter, title)
         panel.set_xlabel(label)
-        panel.set_ylabel(f"{quantity} ({UNITS[quantity][0]})", labelpad=2)
+        panel.set_ylabel(f"{quantity} ({rows['unit'].iloc[0]})", labelpad=2)
         shown.append(rows.assign(panel=letter))
     return Drawing(figure, caption(bench, shown), pd.concat(shown, ignore_index=True))
 
 
-def draw_panel(axes: Axes, rows: pd.DataFrame, kinds: tuple[str, ...], quantity: str) -> None:
+def draw_panel(axes: Axes, rows: pd.DataFrame, kinds: tuple[str, ...]) -> None:
     """One line per operation with the interval of its medians."""
-    unit = UNITS[quantity][1]
     for operation in dict.fromkeys(rows["operation"]):
         mine = rows[rows["operation"] == operation].sort_values("size")
         kind, _, which = operation.partition(" ")
@@ -101,7 +99,7 @@ def draw_panel(axes: Axes, rows: pd.DataFrame, kinds: tuple[str, ...], quantity:
         if kind != kinds[0]:
             (marker, name), line, filling = SECOND[kind], (0, (1.2, 1.2)), style.LIGHT
         face = colour if filling == style.SOLID else "white"
-        middle, low, high = (mine[column] / unit for column in ("median", "low", "high"))
+        middle, low, high = (mine[column] for column in ("median", "low", "high"))
         axes.vlines(mine["size"], low, high, color=colour, linewidth=0.8)
         axes.plot(
             mine["size"], middle, color=colour, marker=marker, markersize=3.0, markerfacecolor=face, linestyle=line,

@@ -14,6 +14,8 @@ from lab.bench.measure import CONFIDENCE, Estimate, Found, Settings, Tell, estim
 # The exponent is fitted over sizes from this share of the largest one on.
 FITTED_FROM = 1 / 8
 TURNS = 7
+# What tables hold, and how much of it a second or a byte is.
+UNITS = {"time": ("ms", 1e3), "memory": ("MiB", 1.0 / (1 << 20))}
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ def _memory(series: Series, threads: int) -> list[Estimate]:
 
 def _rows(series: Series, values: Sequence[Estimate]) -> list[dict[str, Any]]:
     place = {"quantity": series.quantity, "operation": series.operation, "variable": series.name}
-    unit = {"time": "s", "memory": "bytes"}[series.quantity]
-    fixed = " ".join(f"{name}={value}" for name, value in series.fixed.items())
-    return [
-        {**place, "size": size, "median": one.median, "low": one.low, "high": one.high, "n": one.n, "unit": unit,
-         "fixed": fixed}
-        for size, one in zip(series.sizes, values, strict=True)
-    ]  # fmt: skip
+    unit, times = UNITS[series.quantity]
+    fixed = " ".join(f"{name}={value}" for name, value in series.fixed.items() if name != series.parameter)
+    rows = []
+    for size, one in zip(series.sizes, values, strict=True):
+        numbers = {name: getattr(one, name) * times for name in ("median", "low", "high")}
+        rows.append({**place, "size": size, **numbers, "n": one.n, "unit": unit, "fixed": fixed})
+    return rows
 
 
 def _exponent(series: Series, values: Sequence[Estimate]) -> dict[str, Any]:

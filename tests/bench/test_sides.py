@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lab.bench import plain_loop, step, sweep
+from lab.bench.measure import Settings
 from lab.heads import head_config
 from lab.sweeps.plan import Cell, Evaluation, TaskConfig
 from lab.tasks import make_task
@@ -111,6 +112,26 @@ def test_the_sample_has_one_seed_of_every_task_and_kind_and_changes_from_turn_to
         assert {sweep.stratum(cell) for cell, _ in chosen} == kinds
     assert {seed for _, seed in first}.isdisjoint({seed for _, seed in second})
     assert sweep.sample(quick, 0) == first
+
+
+def test_the_sweep_is_held_against_what_its_seeds_would_take_one_by_one(monkeypatch):
+    """A sweep of 100 s; plain loops of 8 s on two cores, of which 3 s are the start of the process."""
+    monkeypatch.setattr(sweep, "sweep_seconds", lambda store, workers: 100.0)
+    monkeypatch.setattr(sweep, "source_files", lambda plan, folder: folder / "files.npz")
+    timed = [
+        sweep.Plain(task, kind, "", 0, 8.0, 5.0)
+        for task in ("nested-scope", "leveled-dips", "subset-drop")
+        for kind in ("softmax", "fox", "fpa")
+    ]
+    monkeypatch.setattr(sweep, "plain_seconds", lambda chosen, files, processes: timed[: len(chosen)])
+    found = sweep.run(Settings(quick=False, threads=2), lambda fraction, note: None)
+    seeds = 100.0 / found.results[0].sides["quick target_sets sweep"]
+    whole, inside = (result.value.median for result in found.results)
+    assert whole == pytest.approx(100.0 / seeds / 4.0)
+    assert inside == pytest.approx(100.0 / seeds / 2.5)
+    assert (found.results[0].value.n, found.results[0].bar, found.results[1].bar) == (2, "1/15", None)
+    assert len(found.tables["plain loops"]) == 18
+    assert found.tables["plain loops"][0]["sweep_seconds"] == pytest.approx(100.0)
 
 
 def test_weights_are_the_cells_of_a_kind():

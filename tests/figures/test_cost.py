@@ -49,7 +49,8 @@ def test_every_panel_shows_the_rows_that_were_measured(tables):
     (axes, *_) = drawing.figure.axes
     drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
     rows = drawing.rows[(drawing.rows["panel"] == "a") & (drawing.rows["operation"] == "attention fpa")]
-    assert list(drawn["FPA, 2.00"]) == pytest.approx([1e3 * value for value in rows["median"]])
+    assert list(drawn["FPA, 2.00"]) == pytest.approx(list(rows["median"]))
+    assert list(rows["median"])[-1] == pytest.approx(1e3 * 1e-9 * rows["size"].iloc[-1] ** 2)
     assert "time of attention fpa in T 2.00 (2.00 to 2.00)" in drawing.caption
     assert "made up, 2 cores, 2 threads: median of n = 3 turns" in drawing.caption
     assert "quick" not in drawing.caption
