@@ -27,7 +27,12 @@ FIGURES = {
 # These explain; they need no results.
 WITHOUT_RESULTS = frozenset({"mechanism"})
 # Figure -> the experiment whose results it shows, where not target_sets; "bench" is what `fpa-lab bench` measured.
-EXPERIMENT_OF: dict[str, str] = {"drift": "length", "scoped_lookup": "scoped_lookup", "cost": "bench", "minimum_dimension": "minimum_dimension"}
+EXPERIMENT_OF: dict[str, str] = {
+    "drift": "length",
+    "scoped_lookup": "scoped_lookup",
+    "minimum_dimension": "minimum_dimension",
+    "cost": "bench",
+}
 
 
 class Incomplete(Exception):
