@@ -22,7 +22,7 @@ from lab.sweeps import results, weights
 from lab.sweeps.environment import environment
 from lab.sweeps.plan import Cell, Plan, Unit
 from lab.sweeps.results import CellResult
-from lab.sweeps.store_file import StoreError, StoreFull, explained, open_store, transaction
+from lab.sweeps.store_file import StoreError, StoreFull, check_whole, explained, open_store, transaction
 
 if TYPE_CHECKING:
     from lab.sweeps.frames import Frames
@@ -65,12 +65,19 @@ class Store:
 
     @contextmanager
     def driver(self) -> Iterator[None]:
-        """Holds the right to write; StoreError, naming the process, when another live one holds it."""
-        with explained(self.path):
-            lock = sqlite3.connect(f"{self.path}-driver", timeout=0, isolation_level=None)
+        """Holds the right to write; StoreError, naming the process, when another live one holds it.
+
+        StoreError also when the file is damaged, or the lock is.
+        """
+        name = Path(f"{self.path}-driver")
+        if name.is_file() and name.stat().st_size:
+            raise StoreError(f"{name}: is not the lock of a store, which is an empty file; delete it")
+        with explained(name):
+            lock = sqlite3.connect(name, timeout=0, isolation_level=None)
         try:
-            with explained(self.path):
+            with explained(name):
                 self._take(lock)
+            check_whole(self.connection, self.path)
             yield
         finally:
             lock.close()
@@ -84,10 +91,8 @@ class Store:
             latest = self.rows("SELECT process, host FROM drivers ORDER BY number DESC LIMIT 1")
             who = f" (process {latest[0][0]} on {latest[0][1]})" if latest else ""
             raise StoreError(f"{self.path}: another sweep{who} is writing to it; wait for it or stop it") from None
-        with transaction(self.connection):
-            self.connection.execute(
-                "INSERT INTO drivers (host, process) VALUES (?, ?)", (socket.gethostname(), os.getpid())
-            )
+        with self._transaction() as db:
+            db.execute("INSERT INTO drivers (host, process) VALUES (?, ?)", (socket.gethostname(), os.getpid()))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -168,7 +173,10 @@ class Store:
             raise InputError(f"{self.path}: {experiment}: was not run with the preset {preset}")
         ran, seeds = mine[-1]
         query = "SELECT config FROM members WHERE experiment = ? AND preset = ? ORDER BY config"
-        cells = [Cell.model_validate_json(config) for (config,) in self.rows(query, (experiment, ran))]
+        try:
+            cells = [Cell.model_validate_json(config) for (config,) in self.rows(query, (experiment, ran))]
+        except InputError as error:  # an option that this version of the lab does not have
+            raise InputError(f"{self.path}: {experiment}: was made by another version of the lab: {error}") from None
         return Plan(experiment, ran, cells, json.loads(seeds))
 
     def done(self) -> dict[str, frozenset[int]]:

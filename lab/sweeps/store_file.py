@@ -1,7 +1,9 @@
 """Opening the file of a store: the schema, whose file it is, and errors of SQLite in one clear line."""
 
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +49,7 @@ _FULL = {
 }
 _REASONS = {
     sqlite3.SQLITE_NOTADB: "is not a store of the lab (not an SQLite file); choose another --store",
-    sqlite3.SQLITE_CORRUPT: "is damaged; restore a copy or choose another --store",
+    sqlite3.SQLITE_CORRUPT: "is damaged; restore a copy, or save what is readable: fpa-lab export NAME --salvage NEW",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; is its folder writable?",
     sqlite3.SQLITE_READONLY: "cannot be written; are the file and its folder writable?",
     sqlite3.SQLITE_BUSY: "is locked by another process; try again",
@@ -113,12 +115,16 @@ def _check_file(path: Path, write: bool) -> None:
             raise StoreError(f"{path}: is a folder; expected the file of a store, such as results/lab.sqlite")
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-        elif not path.exists():
+        elif not path.exists() and not _log(path).exists():
             raise StoreError(f"{path}: no such store; fpa-lab sweep makes one")
         head = b""
         if path.exists():
             with path.open("rb") as file:
                 head = file.read(16)
+        log = _log(path)
+        if not head and log.exists() and log.stat().st_size:  # SQLite would delete the log
+            gone = "is empty" if path.exists() else "is missing"
+            raise StoreError(f"{path}: {gone}, but its log {log.name} is not; bring back the file that belongs to it")
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened: {error.strerror}") from None
     if head and head != b"SQLite format 3\0":
@@ -133,18 +139,56 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Never creates or changes a store. Where the folder is read only, SQLite is told that nobody else writes."""
+    """Never creates or changes a store, wherever it is. Where the folder is read only, SQLite cannot keep its notes
+    beside the file: it is told that nobody else writes, or, when there is a log to be read too, given a copy of both.
+    """
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.OperationalError:
         connection.close()
-        log = path.with_name(f"{path.name}-wal")
-        if os.access(path.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+        if os.access(path.parent, os.W_OK):
             raise
+        log = _log(path)
+        if log.exists() and log.stat().st_size:
+            return _connect_to_copy(path, log)
         connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
     return connection
+
+
+class _OnCopy(sqlite3.Connection):
+    """A connection to a copy that goes with it."""
+
+    folder: "tempfile.TemporaryDirectory[str]"
+
+    def close(self) -> None:
+        super().close()
+        self.folder.cleanup()
+
+
+def _connect_to_copy(path: Path, log: Path) -> sqlite3.Connection:
+    folder = tempfile.TemporaryDirectory(prefix="fpa-lab-")
+    copy = Path(folder.name) / "lab.sqlite"
+    shutil.copyfile(path, copy)
+    shutil.copyfile(log, _log(copy))
+    connection = sqlite3.connect(copy, isolation_level=None, factory=_OnCopy)
+    connection.folder = folder
+    connection.execute("PRAGMA query_only = 1")
+    return connection
+
+
+def _log(path: Path) -> Path:
+    """What is written first and moved into the file later; it belongs to the store as long as it is there."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises StoreError when a page of the file is damaged: better before a sweep than after hours of it."""
+    with explained(path):
+        [[verdict]] = connection.execute("PRAGMA quick_check(1)").fetchall()
+    if verdict != "ok":
+        raise StoreError(f"{path}: {_REASONS[sqlite3.SQLITE_CORRUPT]}")
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path, write: bool) -> None:
