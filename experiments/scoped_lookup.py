@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "seeds": 32,
         "fpa": {**dict.fromkeys(WITH_RECENCY, (1, 2, 4, 8)), **dict.fromkeys(FPA_FORMS[2:], (4,))},
-        "symbols": (4, 8, 16, 32),
+        "symbols": (4, 16, 32),
         "baselines": BASELINES,
         "baseline_dims": {4: (8,), 16: (2, 8)},
         "rates": (0.1, RATE),
@@ -87,15 +87,13 @@ def plan(
 
 
 def _cells(chosen: dict[str, Any]) -> Iterator[Cell]:
-    fewest, readers = min(chosen["symbols"]), READ_SYMBOLS
     for head, dims in chosen["fpa"].items():
-        # Other forms of FPA, and baselines, at two numbers of symbols alone.
-        for symbols in chosen["symbols"] if head in WITH_RECENCY else (fewest, readers):
+        for symbols in chosen["symbols"] if head in WITH_RECENCY else (READ_SYMBOLS,):
             for dim in dims:
                 yield _cell(head, dim, symbols, Recipe(learning_rate=RATE), chosen["files"])
     for head in chosen["longer"]:
         recipe = Recipe(learning_rate=RATE, lengths=LONGER)
-        yield _cell(head, READERS[head], readers, recipe, chosen["files"])
+        yield _cell(head, READERS[head], READ_SYMBOLS, recipe, chosen["files"])
     for head in chosen["baselines"]:
         files = [{**options, **SAMPLE} for options in chosen["files"]]
         for symbols, dims in chosen["baseline_dims"].items():
