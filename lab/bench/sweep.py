@@ -59,6 +59,9 @@ def run(settings: Settings, tell: Tell) -> Found:
         "sweep: of the plain side one seed of every task and kind of head is run per turn, "
         f"{settings.threads} at a time, and weighted by the seeds of that kind in the sweep"
     )
+    found.notes.append(
+        f"sweep: how long a whole paper preset takes, fpa-lab sweep {EXPERIMENT} --preset paper --profile says"
+    )
     return found
 
 

@@ -1,6 +1,7 @@
 """`fpa-lab bench`: the lab's fast paths beside what one would run instead, held against their bars."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,9 +47,8 @@ def bench(
     for name in chosen:
         if name not in BENCHES:
             raise InputError(f"unknown bench {name}{nearest(name, BENCHES)}")
-    for path in (out, tables):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"{path}: no such folder {path.parent}")
+    _check_writable("--out", out, folder=False)
+    _check_writable("--tables", tables, folder=True)
 
     from lab.bench.document import run_benches, write_tables
 
@@ -66,6 +66,19 @@ def bench(
     if missed:
         say(f"over the bar: {'; '.join(missed)}")
     return int(bool(missed))
+
+
+def _check_writable(option: str, path: Path | None, *, folder: bool) -> None:
+    """Before minutes are spent on measuring what could then not be written."""
+    if path is None:
+        return
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{option}: {path}: no such folder {path.parent}")
+    if path.exists() and path.is_dir() != folder:
+        raise InputError(f"{option}: {path}: expected a {'folder' if folder else 'file'}")
+    if not os.access(path if path.exists() else parent, os.W_OK):
+        raise InputError(f"{option}: {path}: cannot be written")
 
 
 def print_results(results: "Sequence[Result]", document: dict[str, Any]) -> None:

@@ -98,6 +98,8 @@ def test_tables_are_written_as_csv():
         (["--threads", "0"], "bench: Invalid value for '--threads'"),
         (["--out", "no/folder/bench.json"], "no/folder/bench.json: no such folder no/folder"),
         (["--tables", "no/folder/csv"], "no/folder/csv: no such folder no/folder"),
+        (["--out", "."], "--out: .: expected a file"),
+        (["--tables", __file__], "test_command.py: expected a folder"),
         (["--otu", "x"], "bench: no such option --otu; did you mean --out?"),
     ],
 )
