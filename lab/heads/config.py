@@ -125,7 +125,14 @@ class TwoLayerConfig(_Config):
 
 
 HeadConfig = Annotated[
-    SoftmaxConfig | FoxConfig | FoxRelativeConfig | FpaConfig | FpaRecencyConfig | SelectiveConfig | StickBreakingConfig | TwoLayerConfig,
+    SoftmaxConfig
+    | FoxConfig
+    | FoxRelativeConfig
+    | FpaConfig
+    | FpaRecencyConfig
+    | SelectiveConfig
+    | StickBreakingConfig
+    | TwoLayerConfig,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
