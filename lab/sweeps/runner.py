@@ -90,7 +90,8 @@ def run(
         try:
             book.on_event(Event("begin", replace(book.report)))
             executor.run(run_unit, units, book.enter)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # it may have come between storing a unit and counting it
+            book.report.computed = len(units) - len(plan.units(store.done()))
             raise Interrupted(book.report) from None
         book.report.worker_seconds = executor.workers * (time.monotonic() - book.start)
         book.report.failures = store.failures(cell.id for cell in plan.cells)
