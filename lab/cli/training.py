@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lab.training.metrics import Reading
 
 FACTORS = (1, 2, 4, 8)
+SUBSET_FREE = "subset-free"
 # Steps of Adam are about this large, and float32 ends where the loss takes their exponential.
 HIGHEST_RATE = 10.0
 SEQUENCES = 64
@@ -135,7 +136,8 @@ def _evaluations(made: "Task", trained: "Trained") -> "dict[int, list[Reading]]"
 
 
 def _factors(made: "Task") -> tuple[int, ...]:
-    return (1,) if made.name == CUSTOM else FACTORS  # a key-set specification has one length
+    one_length = made.name in (CUSTOM, SUBSET_FREE)  # keys with names, or tokens, of their own
+    return (1,) if one_length else FACTORS
 
 
 def _print_training(trained: "Trained", readings: "dict[int, list[Reading]]") -> None:

@@ -6,7 +6,8 @@ A finite family: 2^n - 1 non-empty targets over the same n keys, one sequence ea
 in every step and success is counted on all of them, so there is no unseen data: the question is which families a
 head of some dimension can represent, and whether training finds them. In the words of THEORY.md: dips after each
 key, and a free query (one query token per target) or a fixed one. Only keys are attended to; *drop*, *keep* and the
-query itself are masked from the softmax.
+query itself are masked from the softmax (in sweeps, by `lab.training.families`; as an ordinary task, under `fpa-lab
+train`, targets are drawn and every token is attended to).
 """
 
 from __future__ import annotations
