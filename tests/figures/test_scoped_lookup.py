@@ -5,10 +5,12 @@ import pytest
 from figures import build, style
 from figures.inputs import Results
 from figures.scoped_lookup import most_compared, settings_of
+from lab.cli.results import print_summary
 from lab.heads.config import head_config
 from lab.sweeps import Cell, CellResult, Evaluation, InlineExecutor, Plan, Store, TaskConfig, clopper_pearson, run
 from lab.sweeps.frames import load_frames
 from lab.sweeps.lookups import file_accuracies
+from lab.sweeps.statistics import summarise
 from lab.training.recipe import Recipe
 
 FILES = TaskConfig(name="source-lookup", options={"symbols": 4, "max_files": 1})
@@ -125,3 +127,15 @@ def test_the_caption_says_what_was_counted(frames, drawn):
     assert "FPA walk offset, gate 4 of 4 (median 0.998)" in drawn.caption
     assert "FoX gate bias 0 0 of 4 (median 0.798)" in drawn.caption
     assert "newest dead (10 uses)" in drawn.caption
+
+
+def test_results_print_answers_and_files_with_what_they_mean(frames, capsys):
+    print_summary(summarise(frames), frames)
+    printed = capsys.readouterr().out
+    assert "exact: share of right answers; TV: 1 less the weight on the binding in force." in printed
+    assert "A seed succeeds when exact >= 0.99 and TV <= 0.05" not in printed
+    lines = [line for line in printed.splitlines() if "fox-gate0" in line and "newest binding dead" in line]
+    assert len(lines) == 2  # one of each dimension
+    assert any("0.7985" in line and "0.7970–0.8000" in line for line in lines)
+    # Beside the heads of both dimensions, a reader that knows less is printed once per group.
+    assert printed.count("most recent binding") == len(USES)
