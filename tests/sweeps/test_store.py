@@ -1,8 +1,10 @@
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +14,20 @@ from safetensors.numpy import load
 from sweeps_fakes import make_cell, make_plan, quick_unit
 
 from lab.errors import InputError
-from lab.sweeps import InlineExecutor, Store, StoreError, StoreFull, Unit, run
+from lab.sweeps import (
+    InlineExecutor,
+    LocalExecutor,
+    Plan,
+    Store,
+    StoreError,
+    StoreFull,
+    Unit,
+    load_frames,
+    run,
+    status,
+)
 from lab.sweeps.weights import metadata_of
+from lab.training.recipe import Recipe
 
 
 def test_a_new_store_says_what_it_is(tmp_path):
@@ -248,3 +262,178 @@ def test_a_real_limit_on_file_size_is_one_line(tmp_path):
     assert before > 0
     assert report.reused == before // 4
     assert report.remaining == report.failed == 0
+
+
+# --- stores that come from elsewhere ---
+
+
+@pytest.fixture
+def left_behind(tmp_path, plan):
+    """A store as a killed driver leaves it, with units that are in the log alone: its path, and what is stored."""
+    path = tmp_path / "there" / "lab.sqlite"
+    with Store(path) as store:
+        units = plan.units()
+        for unit in units[:4]:
+            store.finish(unit, quick_unit(unit.cell, unit.seeds), 1.0)
+        store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        store.record(plan)
+        for unit in units[4:10]:
+            store.finish(unit, quick_unit(unit.cell, unit.seeds), 1.0)
+        copies = tmp_path / "copies"
+        copies.mkdir()
+        for file in path.parent.iterdir():
+            shutil.copy(file, copies / file.name)
+    return copies / "lab.sqlite"
+
+
+def stored_units(path) -> int:
+    with Store(path, write=False) as store:
+        return len(store.rows("SELECT unit FROM units"))
+
+
+@pytest.mark.parametrize("left_out", ["nothing", "-shm", "-wal"])
+def test_a_store_moved_elsewhere_goes_on(left_behind, tmp_path, plan, left_out, monkeypatch):
+    """Under another name, on another host: with its log everything is there, without it what was moved before."""
+    here = tmp_path / "hier ü" / "results?#%.sqlite"
+    here.parent.mkdir()
+    for file in left_behind.parent.iterdir():
+        if not file.name.endswith(left_out):
+            shutil.copy(file, here.with_name(file.name.replace("lab.sqlite", here.name)))
+    monkeypatch.setattr("socket.gethostname", lambda: "another-host")
+    monkeypatch.setattr("lab.sweeps.executors.available_cores", lambda: 1)
+    kept = 4 if left_out == "-wal" else 10
+    assert stored_units(here) == kept
+    with Store(here) as store:
+        report = run(plan, store, LocalExecutor(), run_unit=quick_unit)
+        assert (report.computed, report.reused) == (24 - kept, kept)
+        assert store.rows("SELECT host FROM drivers ORDER BY number DESC LIMIT 1") == [("another-host",)]
+        assert store.asked("fake").seeds == plan.seeds
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"not a log" * 1000])
+def test_logs_and_notes_that_are_nonsense_do_no_harm(left_behind, content):
+    """The file without its log is as it was when the log was last moved into it."""
+    for ending in ("-wal", "-shm"):
+        left_behind.with_name(f"lab.sqlite{ending}").write_bytes(content)
+    assert stored_units(left_behind) == 4
+    with Store(left_behind) as store:
+        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("write", [True, False])
+@pytest.mark.parametrize("lost", ["emptied", "missing"])
+def test_a_log_without_its_file_is_kept(left_behind, write, lost):
+    """SQLite would take the empty file for a new one and delete the log."""
+    log = left_behind.with_name("lab.sqlite-wal").read_bytes()
+    left_behind.unlink()
+    if lost == "emptied":
+        left_behind.touch()
+    with pytest.raises(StoreError, match=r"lab\.sqlite: is (empty|missing), but its log lab\.sqlite-wal is not"):
+        Store(left_behind, write=write)
+    assert left_behind.with_name("lab.sqlite-wal").read_bytes() == log
+
+
+def test_a_lock_that_is_none_is_named(store):
+    lock = store.path.with_name(f"{store.path.name}-driver")
+    lock.write_text("something else altogether")
+    with pytest.raises(StoreError) as error, store.driver():
+        pass
+    assert str(error.value) == f"{lock}: is not the lock of a store, which is an empty file; delete it"
+
+
+@pytest.mark.parametrize("log", ["with its log", "without a log"])
+def test_a_store_in_a_folder_that_is_read_only(left_behind, log):
+    """On a backup or another's share: everything is read, nothing is left there, and a sweep is refused."""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
+        folder = Path(name)
+        for file in left_behind.parent.iterdir():
+            shutil.copy(file, folder / file.name)
+        (folder / "lab.sqlite-shm").unlink()
+        if log == "without a log":
+            (folder / "lab.sqlite-wal").unlink()
+        names = sorted(os.listdir(folder))
+        folder.chmod(0o555)
+        try:
+            said = as_somebody_else(lambda: f"{stored_units(folder / 'lab.sqlite')} {refusal(folder / 'lab.sqlite')}")
+        finally:
+            folder.chmod(0o755)
+        assert sorted(os.listdir(folder)) == names
+    units, _, refused = said.partition(" ")
+    assert units == ("10" if log == "with its log" else "4")
+    assert refused.startswith(f"{folder}/lab.sqlite: cannot be ")
+
+
+def refusal(path) -> str:
+    try:
+        with Store(path) as store, store.driver():
+            return "accepted"
+    except StoreError as error:
+        return str(error)
+
+
+def as_somebody_else(work) -> str:
+    """What `work` returns in a child process; the superuser, whom no permission stops, becomes nobody there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            os.write(writer, work().encode())
+        except BaseException as error:
+            os.write(writer, repr(error).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_store_of_other_code_keeps_its_results_and_gets_new_ones(store, plan, monkeypatch):
+    """The cells are the same, their code is not: nothing is mixed, and nothing of the old is lost."""
+    run(plan, store, InlineExecutor(), run_unit=quick_unit)
+    with monkeypatch.context() as edited:
+        edited.setattr("lab.sweeps.plan._version", lambda tasks, head: "code of another machine")
+        other = make_plan()
+        report = run(other, store, InlineExecutor(), run_unit=quick_unit)
+        assert (report.computed, report.reused) == (24, 0)
+        assert {cell.id for cell in store.asked("fake").cells} == {cell.id for cell in other.cells}
+    assert run(make_plan(), store, InlineExecutor(), run_unit=quick_unit).reused == 24
+    assert store.rows("SELECT count(*) FROM units") == [(48,)]
+
+
+def test_a_cell_that_this_version_of_the_lab_cannot_read_is_one_line(store, plan):
+    run(plan, store, InlineExecutor(), run_unit=quick_unit)
+    store.connection.execute("""UPDATE members SET config = replace(config, '"steps"', '"step_count"')""")
+    with pytest.raises(InputError) as error:
+        store.asked("fake")
+    assert str(error.value).startswith(
+        f"{store.path}: fake: was made by another version of the lab: cell: recipe.step_"
+    )
+
+
+def test_reading_takes_few_queries_however_many_cells_there_are(store, monkeypatch):
+    """A summary of a hundred thousand rows is asked for while people wait."""
+    plan = make_plan(seeds=2)
+    many = [
+        cell.model_copy(update={"recipe": Recipe(learning_rate=0.01, steps=k)})
+        for k in range(1, 200)
+        for cell in plan.cells[:5:4]
+    ]
+    large = Plan("fake", "quick", many, [0], 1)
+    run(large, store, InlineExecutor(), run_unit=quick_unit)
+    asked, rows = [], Store.rows
+    monkeypatch.setattr(Store, "rows", lambda self, query, *values: asked.append(query) or rows(self, query, *values))
+    assert len(load_frames(store).evaluations) == 4 * 398
+    assert len(asked) < 10
+    asked.clear()
+    assert sum(row.done for row in status(store, store.asked("fake"))) == 398
+    assert len(asked) < 10
+    asked.clear()
+    few = load_frames(store, tables=("evaluations",))
+    assert len(few.evaluations) == 4 * 398
+    assert few.curves.empty
+    assert not any("curves" in query for query in asked)
