@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lab.ops import fused, reading, reference
-from lab.ops.position_op import position_step
+from lab.ops import reading, reference
+from lab.ops.step_ops import position_step, token_step, wide_token_step
 
 Kind = Literal["softmax", "fox", "fpa"]
-_KINDS = {"softmax": fused.SOFTMAX, "fox": fused.FOX, "fpa": fused.FPA}
+_KINDS = {"softmax": reading.SOFTMAX, "fox": reading.FOX, "fpa": reading.FPA}
 
 
 @dataclass(frozen=True)
@@ -119,37 +119,6 @@ class DenseLogits:
 Logits = TokenLogits | PositionLogits | DenseLogits
 
 
-class _FusedStep(torch.autograd.Function):
-    """Loss and gradients come out of one compiled pass; backward only scales them."""
-
-    @staticmethod
-    def forward(ctx, kind, table, gate, field, level, scale, smoothing, tokens, death, queries):
-        loss, *gradients = fused.target_step(
-            _KINDS[kind],
-            tokens.numpy(),
-            death.numpy(),
-            queries.numpy(),
-            _float64(table),
-            _float64(gate),
-            _float64(field),
-            _float64(level),
-            scale,
-            smoothing,
-        )
-        kept = [
-            None if x is None else torch.from_numpy(g).to(x.dtype)
-            for x, g in zip((table, gate, field, level), gradients, strict=True)
-        ]
-        ctx.gradients = kept
-        return torch.from_numpy(loss)
-
-    @staticmethod
-    def backward(ctx, *upstream):
-        (out,) = upstream
-        scaled = [None if g is None else g * out.to(g.dtype).view(-1, *[1] * (g.dim() - 1)) for g in ctx.gradients]
-        return (None, *scaled, None, None, None, None, None)
-
-
 def target_loss(
     logits: Logits,
     tokens: Int[Tensor, "seeds batch length"],
@@ -170,21 +139,7 @@ def target_loss(
         return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
     if isinstance(logits, PositionLogits):
         return _position_loss(logits, death, queries, smoothing)
-    table = logits.table
-    if logits.bias is not None:
-        table = table.expand(-1, -1, -1, max(table.shape[-1], logits.bias.shape[-1])) + logits.bias[:, None, None, :]
-    return _FusedStep.apply(
-        logits.kind,
-        table,
-        logits.gate,
-        logits.field,
-        logits.level,
-        float(logits.penalty_scale),
-        float(smoothing),
-        tokens,
-        death,
-        queries,
-    )
+    return _token_loss(logits, tokens, death, queries, smoothing)
 
 
 def _obstacle(logits: TokenLogits | PositionLogits, death: Tensor) -> str | None:
@@ -214,6 +169,22 @@ def _position_loss(logits: PositionLogits, death: Tensor, queries: Tensor, smoot
         float(smoothing),
     )
     return loss
+
+
+def _token_loss(
+    logits: TokenLogits, tokens: Tensor, death: Tensor, queries: Tensor, smoothing: float
+) -> Float[Tensor, " seeds"]:
+    table, bias = logits.table, logits.bias
+    forgetting = [None if x is None else x.double() for x in (logits.gate, logits.field, logits.level)]
+    batch, settings = (tokens, death, queries), (float(logits.penalty_scale), float(smoothing))
+    if table.shape[-1] == 1:
+        bias = None if bias is None else bias.to(table.dtype)
+        return token_step(_KINDS[logits.kind], table[..., 0], bias, *forgetting, *batch, *settings)[0]
+    if bias is not None:
+        width = torch.arange(max(table.shape[-1], bias.shape[-1]))
+        table = table[..., width.clamp_max(table.shape[-1] - 1)]
+        table = table + bias[:, width.clamp_max(bias.shape[-1] - 1)][:, None, None, :]
+    return wide_token_step(_KINDS[logits.kind], table.double(), *forgetting, *batch, *settings)[0]
 
 
 def reference_target_loss(

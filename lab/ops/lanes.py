@@ -96,7 +96,8 @@ def load_from(typing_context, array, start):
     kind = Lanes(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        return builder.load(_address(context, builder, array, *arguments, each=1), align=array.dtype.bitwidth // 8)
+        values, start = arguments
+        return builder.load(_address(context, builder, array, values, start, 1), align=array.dtype.bitwidth // 8)
 
     return kind(array, types.intp), generate
 

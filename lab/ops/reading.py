@@ -360,13 +360,11 @@ def read(kind, tokens, death, queries, table, bias, gate, field, level, scale):
     """
     seeds, batch, length = tokens.shape
     flat = [x.reshape(-1, length) for x in (tokens, death, queries)]
-    forgetting = [x.reshape(-1, length) for x in (gate, field, level)]
+    factors = [table, bias, *(x.reshape(-1, length) for x in (gate, field, level)), scale]
     sums, extremes = np.zeros((seeds, batch, len(READ_COLUMNS))), np.zeros((seeds, batch, 2))
-    out = (sums.reshape(seeds * batch, -1), extremes.reshape(seeds * batch, -1))
-    run_chunks(
-        lambda start, stop: _read_tables(kind, start, stop, batch, *flat, table, bias, *forgetting, scale, *out),
-        seeds * batch,
-    )
+    out = [sums.reshape(seeds * batch, -1), extremes.reshape(seeds * batch, -1)]
+    arguments = [batch, *flat, *factors, *out]
+    run_chunks(lambda start, stop: _read_tables(kind, start, stop, *arguments), seeds * batch)
     return sums, extremes
 
 

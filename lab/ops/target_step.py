@@ -18,6 +18,7 @@ that the run ends before, which is the *earliest* minimum: the gradient conventi
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -28,6 +29,8 @@ from lab.ops.threads import run_chunks
 
 SOFTMAX, FOX, FPA = 0, 1, 2
 
+# Stands for -inf in a table, whose products with 0 would be nan.
+_MASKED = -1e30
 # Smaller weights, in float32 and float64, are exactly 0: their products would be subnormal numbers, which cost a
 # hundred times more than they matter.
 _NOTHING = (1e-24, 1e-270)
@@ -164,6 +167,16 @@ def _spread4(i, dim, c, d_logit, query, key, d_query, d_key):
 
 
 @njit(cache=True, nogil=True)
+def _spread_to_query(i, dim, d_logit, key, d_query):
+    """The query's share alone, for keys that are not learned."""
+    for c in range(dim):
+        d0 = splat(key, 0)
+        for j in range(i + 1):
+            d0 = d0 + load(d_logit, j) * load(key, j * dim + c)
+        store(d_query, i * dim + c, d0)
+
+
+@njit(cache=True, nogil=True)
 def _spread(i, dim, d_logit, query, key, d_query, d_key):
     c = 0
     while c < dim:
@@ -279,8 +292,122 @@ def _loss_of_row(i, share, top, total, size, on_target, loss):
     return n / full, n / keys
 
 
+class _Work(NamedTuple):
+    """What a block of sixteen sequences is computed in: arrays of lanes, made once and used for every block."""
+
+    query: np.ndarray
+    key: np.ndarray
+    d_query: np.ndarray
+    d_key: np.ndarray
+    bias: np.ndarray
+    d_bias: np.ndarray
+    offset: np.ndarray
+    with_bias: np.ndarray
+    logit: np.ndarray
+    dies: np.ndarray
+    collected: np.ndarray
+    wall: np.ndarray
+    slope: np.ndarray
+    run_end: np.ndarray
+    d_field: np.ndarray
+    d_level: np.ndarray
+    # In float64: field or running total of gates, level, what each row counts in the loss, and the loss.
+    field: np.ndarray
+    level: np.ndarray
+    share: np.ndarray
+    loss: np.ndarray
+
+
 @njit(cache=True, nogil=True)
-def step_blocks(
+def _new_work(like, length, dim, width):
+    size, dtype = LANES * length, like.dtype
+    query, key, d_query, d_key = np.empty((4, size * dim), dtype)
+    bias, d_bias = np.empty((2, LANES * width), dtype)
+    offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
+    wall, slope, run_end = np.empty((3, size), dtype)
+    d_field, d_level = np.empty((2, size + LANES), dtype)
+    field, level, share = np.empty((3, size))
+    loss = np.empty(LANES)
+    return _Work(
+        query, key, d_query, d_key, bias, d_bias, offset, with_bias, logit, dies, collected, wall, slope, run_end,
+        d_field, d_level, field, level, share, loss,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _begin(kind, first, bias, gate, field, level, death, share, w):
+    """Loads what a block's sequences have beside queries and keys, and clears what is added to."""
+    _to_lanes(death, first, w.dies)
+    _to_lanes(share, first, w.share)
+    w.offset[:], w.collected[:], w.d_query[:], w.d_key[:], w.loss[:] = 0, 0, 0, 0, 0
+    if w.bias.size > 0:
+        _to_lanes(bias, first, w.bias)
+        w.d_bias[:] = 0
+    if kind == FPA:
+        _to_lanes(field, first, w.field)
+        _to_lanes(level, first, w.level)
+        w.slope[:], w.run_end[:], w.d_field[:], w.d_level[:] = 0, 0, 0, 0
+    elif kind == FOX:
+        _gate_sums(gate, first, w.field, w.wall)
+
+
+@njit(cache=True, nogil=True)
+def _rows(kind, length, dim, keys_too, penalty_scale, smoothing, work):
+    """The pass over the rows."""
+    # Unpacked once: every look into the tuple counts references.
+    query, key, d_query, d_key, bias, d_bias, offset, with_bias, logit, dies, collected = work[:11]
+    wall, slope, run_end, d_field, d_level, field, level, share, loss = work[11:]
+    start = with_bias if bias.size > 0 else offset
+    for i in range(length):
+        if kind == FPA:
+            low, lowest = _low(i, field, slope)
+            moving = (offset, slope, collected, run_end, d_field, d_level)
+            _move(i, lowest, low, field, level, penalty_scale, smoothing, *moving)
+        if not share[LANES * i : LANES * (i + 1)].any():
+            continue
+        if kind == FOX:
+            _fade(i, field, wall, offset)
+        if bias.size > 0:
+            _with_bias(i, bias, offset, with_bias)
+        _logits(i, dim, query, key, start, logit)
+        top, total, size, on_target = _weigh(i, logit, dies)
+        per_total, per_target = _loss_of_row(i, share, top, total, size, on_target, loss)
+        _row_gradient(i, dies, narrow(logit, per_total), narrow(logit, per_target), logit, collected)
+        if keys_too:
+            _spread(i, dim, logit, query, key, d_query, d_key)
+        else:
+            _spread_to_query(i, dim, logit, key, d_query)
+        if bias.size > 0:
+            _bias_gradient(i, logit, d_bias)
+
+
+@njit(cache=True, nogil=True)
+def _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level):
+    """Hands the loss over, and the gradients of what forgets from what the keys have collected by the last row."""
+    if kind == FPA:
+        run, everywhere_true = splat(w.slope, 0), splat(w.slope, 0) >= splat(w.slope, 0)
+        for j in range(length):
+            run = _pass_on(j, everywhere_true, run, w.slope, w.collected, w.run_end, w.d_field, w.d_level)
+        _from_lanes(w.d_field, first, d_field, 1)
+        _from_lanes(w.d_level, first, d_level, 1)
+    elif kind == FOX:
+        # A logit holds c_i - c_j, and a row's logit gradients add up to 0, so only the keys' side remains.
+        for lane in range(min(LANES, d_gate.shape[0] - first)):
+            later = 0.0
+            for j in range(length - 1, -1, -1):
+                later -= w.collected[LANES * j + lane]
+                d_gate[first + lane, j] = 0.0 if gate[first + lane, j] == -math.inf else later
+    if w.bias.size > 0:
+        _from_lanes(w.d_bias, first, d_bias, 1)
+    for lane in range(min(LANES, loss.size - first)):
+        n = first + lane
+        undefined = _any_nan(bias[n]) or (kind == FPA and (_any_nan(field[n]) or _any_nan(level[n])))
+        undefined = undefined or (kind == FOX and _any_nan(gate[n]))
+        loss[n] = math.nan if undefined else w.loss[lane]
+
+
+@njit(cache=True, nogil=True)
+def _position_blocks(
     kind, start, stop, query, key, bias, gate, field, level, death, share, scale, penalty_scale, smoothing,
     loss, d_query, d_key, d_bias, d_gate, d_field, d_level,
 ):  # fmt: skip
@@ -291,78 +418,53 @@ def step_blocks(
     length), else of size 0. Fills loss (sequences,) and the gradients.
     """
     length = death.shape[1]
-    dim, width = query.shape[1] // length, bias.shape[1]
-    size = LANES * length
-    dtype = query.dtype
-    q, k, d_q, d_k = np.empty((4, size * dim), dtype)
-    offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
-    wall, slope, run_end = np.empty((3, size), dtype)
-    d_u, d_v = np.empty((2, size + LANES), dtype)
-    b, d_b = np.empty((2, LANES * width), dtype)
-    u, v, shares = np.empty((3, size))
-    losses = np.zeros(LANES)
+    dim = query.shape[1] // length
+    w = _new_work(query, length, dim, bias.shape[1])
     for block in range(start, stop):
         first = block * LANES
-        _to_lanes(query, first, q)
-        q *= scale
-        _to_lanes(key, first, k)
-        _to_lanes(death, first, dies)
-        _to_lanes(share, first, shares)
-        if width > 0:
-            _to_lanes(bias, first, b)
-            d_b[:] = 0
-        offset[:], collected[:], d_q[:], d_k[:], losses[:] = 0, 0, 0, 0, 0
-        if kind == FPA:
-            _to_lanes(field, first, u)
-            _to_lanes(level, first, v)
-            slope[:], run_end[:], d_u[:], d_v[:] = 0, 0, 0, 0
-        elif kind == FOX:
-            _gate_sums(gate, first, u, wall)
-        for i in range(length):
-            if kind == FPA:
-                low, lowest = _low(i, u, slope)
-                _move(i, lowest, low, u, v, penalty_scale, smoothing, offset, slope, collected, run_end, d_u, d_v)
-            if not shares[LANES * i : LANES * (i + 1)].any():
-                continue
-            if kind == FOX:
-                _fade(i, u, wall, offset)
-            if width > 0:
-                _with_bias(i, b, offset, with_bias)
-            _logits(i, dim, q, k, with_bias if width > 0 else offset, logit)
-            top, total, on, sum_on = _weigh(i, logit, dies)
-            per_total, per_target = _loss_of_row(i, shares, top, total, on, sum_on, losses)
-            _row_gradient(i, dies, narrow(logit, per_total), narrow(logit, per_target), logit, collected)
-            _spread(i, dim, logit, q, k, d_q, d_k)
-            if width > 0:
-                _bias_gradient(i, logit, d_b)
-        _finish(kind, first, length, gate, field, level, slope, collected, run_end, d_u, d_v, d_gate, d_field, d_level)
-        _from_lanes(d_q, first, d_query, scale)
-        _from_lanes(d_k, first, d_key, 1)
-        for lane in range(min(LANES, loss.size - first)):
-            n = first + lane
-            undefined = _any_nan(bias[n]) or (kind == FPA and (_any_nan(field[n]) or _any_nan(level[n])))
-            undefined = undefined or (kind == FOX and _any_nan(gate[n]))
-            loss[n] = math.nan if undefined else losses[lane]
-        if width > 0:
-            _from_lanes(d_b, first, d_bias, 1)
+        _begin(kind, first, bias, gate, field, level, death, share, w)
+        _to_lanes(query, first, w.query)
+        w.query[:] *= scale
+        _to_lanes(key, first, w.key)
+        _rows(kind, length, dim, True, penalty_scale, smoothing, w)
+        _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
+        _from_lanes(w.d_query, first, d_query, scale)
+        _from_lanes(w.d_key, first, d_key, 1)
 
 
 @njit(cache=True, nogil=True)
-def _finish(kind, first, length, gate, field, level, slope, collected, run_end, d_u, d_v, d_gate, d_field, d_level):
-    """The gradients of what forgets, from what the keys have collected by the last row."""
-    if kind == FPA:
-        run = splat(slope, 0)
-        for j in range(length):
-            run = _pass_on(j, splat(slope, 0) >= splat(slope, 0), run, slope, collected, run_end, d_u, d_v)
-        _from_lanes(d_u, first, d_field, 1)
-        _from_lanes(d_v, first, d_level, 1)
-    elif kind == FOX:
-        # A logit holds c_i - c_j, and a row's logit gradients add up to 0, so only the keys' side remains.
-        for lane in range(min(LANES, d_gate.shape[0] - first)):
-            later = 0.0
-            for j in range(length - 1, -1, -1):
-                later -= collected[LANES * j + lane]
-                d_gate[first + lane, j] = 0.0 if gate[first + lane, j] == -math.inf else later
+def _token_blocks(
+    kind, start, stop, tokens, batch, table, dim, bias, gate, field, level, death, share, penalty_scale, smoothing,
+    loss, d_table, d_bias, d_gate, d_field, d_level,
+):  # fmt: skip
+    """The same for tables (seeds, V, V): a query is its token's row of the table, a key the unit vector of its token.
+
+    `batch` sequences in a row share a table; d_table: (sequences, V * V); dim: V or more, coordinates beyond V are 0.
+    """
+    length, vocab = tokens.shape[1], table.shape[1]
+    w = _new_work(table, length, dim, bias.shape[1])
+    w.query[:], w.key[:] = 0, 0
+    for block in range(start, stop):
+        first = block * LANES
+        lanes = min(LANES, tokens.shape[0] - first)
+        _begin(kind, first, bias, gate, field, level, death, share, w)
+        for lane in range(lanes):
+            own, token = table[(first + lane) // batch], tokens[first + lane]
+            for i in range(length):
+                for b in range(vocab):
+                    n = LANES * (i * dim + b) + lane
+                    w.query[n] = max(own[token[i], b], _MASKED)
+                    w.key[n] = 1 if token[i] == b else 0
+        _rows(kind, length, dim, False, penalty_scale, smoothing, w)
+        _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
+        for lane in range(lanes):
+            d_own, token = d_table[first + lane], tokens[first + lane]
+            d_own[:] = 0
+            for i in range(length):
+                for b in range(vocab):
+                    d_own[token[i] * vocab + b] += w.d_query[LANES * (i * dim + b) + lane]
+            if _any_nan(table[(first + lane) // batch].reshape(-1)):
+                loss[first + lane] = math.nan
 
 
 def target_step(
@@ -377,14 +479,13 @@ def target_step(
     """
     seeds, batch, length, dim = query.shape
     n, width = seeds * batch, bias.shape[1]
-    share = queries / np.maximum(1, queries.sum((1, 2)))[:, None, None]
     loss, d_bias = np.empty((seeds, batch)), np.empty((seeds, batch, width), bias.dtype)
     d_query, d_key, d_gate, d_field, d_level = (np.empty_like(x) for x in (query, key, gate, field, level))
     flat = [
         query.reshape(n, length * dim),
         key.reshape(n, length * dim),
         np.repeat(bias, batch, axis=0),
-        *(x.reshape(-1, length) for x in (gate, field, level, death, share)),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, shares(queries))),
         float(scale),
         float(penalty_scale),
         float(smoothing),
@@ -395,8 +496,44 @@ def target_step(
         *(x.reshape(-1, length) for x in (d_gate, d_field, d_level)),
     ]
     blocks = -(-n // LANES)
-    run_chunks(lambda start, stop: step_blocks(kind, start, stop, *flat), blocks, threads)
+    run_chunks(lambda start, stop: _position_blocks(kind, start, stop, *flat), blocks, threads)
     return sum_over_batch(loss[..., None])[:, 0], d_query, d_key, sum_over_batch(d_bias), d_gate, d_field, d_level
+
+
+def token_step(kind, tokens, table, bias, gate, field, level, death, queries, penalty_scale, smoothing, threads=None):
+    """The same for logits by token: tokens int64 (seeds, batch, length), table (seeds, V, V) by query and key token.
+
+    Returns the loss and the gradients of table, bias, gate, field and level.
+    """
+    seeds, batch, length = tokens.shape
+    n, width, vocab = seeds * batch, bias.shape[1], table.shape[1]
+    # Four coordinates cost little more than one.
+    dim = vocab if vocab < 3 else -(-vocab // 4) * 4
+    loss, d_bias = np.empty((seeds, batch)), np.empty((seeds, batch, width), bias.dtype)
+    d_table = np.empty((seeds, batch, vocab * vocab), table.dtype)
+    d_gate, d_field, d_level = (np.empty_like(x) for x in (gate, field, level))
+    flat = [
+        tokens.reshape(n, length),
+        batch,
+        table,
+        dim,
+        np.repeat(bias, batch, axis=0),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, shares(queries))),
+        float(penalty_scale),
+        float(smoothing),
+        loss.reshape(n),
+        d_table.reshape(n, vocab * vocab),
+        d_bias.reshape(n, width),
+        *(x.reshape(-1, length) for x in (d_gate, d_field, d_level)),
+    ]
+    run_chunks(lambda start, stop: _token_blocks(kind, start, stop, *flat), -(-n // LANES), threads)
+    by_seed = sum_over_batch(d_table).reshape(table.shape)
+    return sum_over_batch(loss[..., None])[:, 0], by_seed, sum_over_batch(d_bias), d_gate, d_field, d_level
+
+
+def shares(queries):
+    """What the loss of each row counts in its seed's mean over queries."""
+    return queries / np.maximum(1, queries.sum((1, 2)))[:, None, None]
 
 
 @njit(cache=True, nogil=True)

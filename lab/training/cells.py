@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from lab.errors import InputError
-from lab.ops.fused import READ_COLUMNS
+from lab.ops.reading import READ_COLUMNS
 from lab.profiling import Timers
 from lab.sweeps.plan import Cell, Evaluation
 from lab.sweeps.results import CellResult, Curves, Progress

@@ -9,7 +9,7 @@ import torch
 
 from lab.heads.base import Head
 from lab.ops.dispatch import TokenLogits, read_sequences
-from lab.ops.fused import READ_COLUMNS
+from lab.ops.reading import READ_COLUMNS
 from lab.tasks.base import Batch, Task
 
 EXACT_FOR_SUCCESS = 0.99
@@ -52,7 +52,7 @@ class Reading:
 
 
 def summarise_rows(sums: np.ndarray, extremes: np.ndarray) -> Reading:
-    """Adds up one seed's sequences: sums (n, columns) and extremes (n, 2) as `fused.read` returns them."""
+    """Adds up one seed's sequences: sums (n, columns) and extremes (n, 2) as `reading.read` returns them."""
     total = dict(zip(READ_COLUMNS, sums.sum(0), strict=True))
     n = max(1.0, total["queries"])
     with_gap = total["gap_rows"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ops.dispatch import DenseLogits, PositionLogits, read_sequences, reference_target_loss, target_loss
-from lab.ops.fused import READ_COLUMNS
+from lab.ops.reading import READ_COLUMNS
 from lab.ops.reference import masked_softmax
 from tests.ops import oracle
 from tests.ops.test_fused import KINDS, problem

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.ops import dispatch, fused
+from lab.ops import dispatch, reading
 from lab.ops.dispatch import TokenLogits, dense_targets, read_sequences, reference_target_loss, target_loss
 from tests.ops import oracle
 
@@ -321,8 +321,8 @@ def test_metrics_follow_the_oracle(kind, length, width, style, table, seed):
         kind, (1, 1, length), width=width, style=style, table=table, seed=seed, most_queries=2
     )
     sums, extremes = read_sequences(logits, tokens, death, queries)
-    read = dict(zip(fused.READ_COLUMNS, sums[0, 0], strict=True))
-    expected = dict.fromkeys(fused.READ_COLUMNS, 0.0)
+    read = dict(zip(reading.READ_COLUMNS, sums[0, 0], strict=True))
+    expected = dict.fromkeys(reading.READ_COLUMNS, 0.0)
     windows, gaps = [0.0], [inf]
     for i, (row, count) in enumerate(zip(oracle_rows(logits, tokens), queries[0, 0].tolist(), strict=True)):
         if count == 0:
@@ -343,7 +343,7 @@ def test_metrics_at_literal_values():
     table = torch.tensor([0.4, 0.4, 0.2], dtype=torch.float64).log().expand(3, 3)[None, :, :, None]
     tokens, queries = torch.arange(3)[None, None], torch.tensor([[[0, 0, 2]]])
     sums, extremes = read_sequences(TokenLogits("softmax", table), tokens, torch.tensor([[[3, 3, 0]]]), queries)
-    read = dict(zip(fused.READ_COLUMNS, sums[0, 0], strict=True))
+    read = dict(zip(reading.READ_COLUMNS, sums[0, 0], strict=True))
     loss, gap = -math.log(0.4), math.log(2)
     expected = {
         "queries": 2,
@@ -360,7 +360,7 @@ def test_metrics_at_literal_values():
     assert extremes[0, 0].tolist() == pytest.approx([0, gap], abs=1e-14)
 
     sums, extremes = read_sequences(TokenLogits("softmax", table), tokens, torch.tensor([[[3, 3, 3]]]), queries)
-    read = dict(zip(fused.READ_COLUMNS, sums[0, 0], strict=True))
+    read = dict(zip(reading.READ_COLUMNS, sums[0, 0], strict=True))
     assert read["exact"] == 2  # 0.2 is above half of a third
     assert read["tv"] == pytest.approx(2 * (1 / 3 - 0.2))
     assert read["window"] == pytest.approx(2 * gap)
@@ -373,13 +373,13 @@ def test_weights_of_zero_are_read_as_what_they_miss():
     table = torch.tensor([[0.0, -inf], [-inf, -inf]], dtype=torch.float64)[None, :, :, None]
     tokens, death = torch.arange(2)[None, None], torch.tensor([[[2, 2]]])
     sums, _ = read_sequences(TokenLogits("softmax", table), tokens, death, torch.tensor([[[0, 1]]]))
-    read = dict(zip(fused.READ_COLUMNS, sums[0, 0], strict=True))
+    read = dict(zip(reading.READ_COLUMNS, sums[0, 0], strict=True))
     expected = {"loss": inf, "excess_loss": inf, "tv": 1, "exact": 0, "mass": 0, "window": inf}
     assert {name: read[name] for name in expected} == expected
 
     table[0, 1, 0, 0] = 0.0  # the first key alone
     sums, _ = read_sequences(TokenLogits("softmax", table), tokens, death, torch.tensor([[[0, 1]]]))
-    read = dict(zip(fused.READ_COLUMNS, sums[0, 0], strict=True))
+    read = dict(zip(reading.READ_COLUMNS, sums[0, 0], strict=True))
     expected |= {"tv": 0.5, "mass": 1}
     assert {name: read[name] for name in expected} == expected
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lab.ops import dispatch
 from lab.ops.dispatch import PositionLogits, reference_target_loss, target_loss
-from lab.ops.position_op import position_step
+from lab.ops.step_ops import position_step
 from tests.ops.test_fused import KINDS, STYLES, problem
 
 inf, nan = math.inf, math.nan

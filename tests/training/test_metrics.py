@@ -8,7 +8,7 @@ import torch
 
 from lab.heads import head_config, make_head
 from lab.ops import reference
-from lab.ops.fused import READ_COLUMNS
+from lab.ops.reading import READ_COLUMNS
 from lab.tasks import make_task
 from lab.tasks.base import Batch
 from lab.training import metrics
