@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from figures import panels, style, words
@@ -24,8 +23,6 @@ SHADES = ("#003A5D", "#0072B2", "#56B4E9", "#A6D5F2")
 FORMS = {"fpa-walk-offset-gate": "FPA with gates", "fpa-walk-offset-alibi": "FPA with ALiBi"}
 FILE_GROUPS = {"": "all", "shadowed": "shadowed", "outlived": "newest dead"}
 READER_LOOKS = {"most recent binding": ("D", style.QUIET), "random live binding": ("x", style.QUIET)}
-# Test sequences on which readers that know less are measured: those that the heads are read on.
-SEEDS, SEQUENCES = 32, 64
 
 
 def draw(results: Results) -> Drawing:
@@ -53,7 +50,7 @@ def draw(results: Results) -> Drawing:
     draw_lengths(top[2], parts["length"])
     style.panel_title(top[2], "c", f"beyond the training length, {compared} symbols")
     draw_heads(bottom[0], parts["heads"])
-    mark_shortcuts(bottom[0], shortcut_levels(reference_config(results, compared), train_length(results, compared)))
+    mark_shortcuts(bottom[0], shortcuts(reference_config(results, compared), train_length(results, compared)))
     bottom[0].set_title(rf"$\bf{{d}}$  every head, {compared} symbols", pad=16)
     draw_files(bottom[1], parts["files"])
     style.panel_title(bottom[1], "e", "names in Python files")
@@ -122,23 +119,17 @@ def lengths(results: Results, table: pd.DataFrame, symbols: int) -> pd.DataFrame
             quartiles = dict(zip(("q25", "median", "q75"), seeds["exact"].quantile([0.25, 0.5, 0.75])))
             rows.append({"head": head, "dim": dim, "longer": longer, "factor": factor, "n": len(seeds), **quartiles})
     for factor, length in sorted(set(zip(mine["factor"], mine["length"]))):
-        level = shortcut_levels(chosen["config"].iloc[0], length)["most recent binding"]
-        rows.append({"head": "most recent binding", "factor": factor, "n": SEEDS, "median": level})
+        level = shortcuts(chosen["config"].iloc[0], length)["most recent binding"]
+        rows.append({"head": "most recent binding", "factor": factor, "median": level})
     return pd.DataFrame(rows)
 
 
-def shortcut_levels(config: str, length: int) -> dict[str, float]:
+def shortcuts(config: str, length: int) -> dict[str, float]:
     """Right answers of the readers that know less, on the test sequences of that length of a cell's task."""
-    return dict(_levels(json.dumps(json.loads(config)["task"], sort_keys=True), length))
-
-
-@lru_cache(maxsize=64)
-def _levels(task: str, length: int) -> dict[str, float]:
+    from lab.sweeps.lookups import shortcut_levels
     from lab.sweeps.plan import TaskConfig
-    from lab.tasks.scoped_lookup import LOOKUP_SHORTCUTS, shortcut_accuracy
 
-    batch = TaskConfig(**json.loads(task)).make().sample("test", range(SEEDS), 0, SEQUENCES, length=length)
-    return {name: shortcut_accuracy(name, batch) for name in LOOKUP_SHORTCUTS}
+    return shortcut_levels(TaskConfig(**json.loads(config)["task"]), length)
 
 
 def files(results: Results) -> pd.DataFrame:
@@ -272,7 +263,7 @@ def file_look(row: dict[Any, Any]) -> tuple[str, dict[str, Any]]:
 
 def caption(results: Results, parts: dict[str, pd.DataFrame], symbols: int) -> str:
     """What is shown, with the counts, the levels of readers that know less, and the files."""
-    levels = shortcut_levels(reference_config(results, symbols), train_length(results, symbols))
+    levels = shortcuts(reference_config(results, symbols), train_length(results, symbols))
     heads = parts["heads"]
     told = [
         f"{style.look(head).name} {int(mine['success'].sum())} of {len(mine)} (median {mine['exact'].median():.3f})"

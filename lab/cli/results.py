@@ -1,5 +1,6 @@
 """`fpa-lab results`: the summary. `fpa-lab figures`: draw it. `fpa-lab export`: give it away."""
 
+import json
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -128,7 +129,21 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
         print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
     if files:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
+    print_shortcuts(summary)
     print_lookups(frames)
+
+
+def print_shortcuts(summary: "pd.DataFrame") -> None:
+    """What readers that know less answer right at the training length; nothing where no head looks symbols up."""
+    from lab.sweeps import TaskConfig
+    from lab.sweeps.lookups import shortcut_levels
+
+    for row in summary.drop_duplicates("task").to_dict("records"):
+        if row["task"].startswith("scoped-lookup"):
+            task = TaskConfig(**json.loads(row["config"])["task"])
+            levels = shortcut_levels(task, task.make().train_length)
+            listed = ", ".join(f"{name} {level:.3f}" for name, level in levels.items())
+            print(f"{row['task']}, readers that know less, right answers at 1x: {listed}")
 
 
 def print_lookups(frames: "Frames") -> None:

@@ -1,8 +1,13 @@
 """How trained heads look names up in source files, from result rows: beside readers that know less, with intervals."""
 
+import json
+from functools import lru_cache
+
 import pandas as pd
 
+from lab.sweeps.chance import SEEDS, SEQUENCES
 from lab.sweeps.frames import Frames
+from lab.sweeps.plan import TaskConfig
 from lab.sweeps.statistics import chosen_cells, clopper_pearson
 
 TASK = "source-lookup"
@@ -17,6 +22,19 @@ COLUMNS = (
     *("cell", "head", "dim", "variant", "corpus", "group", "reader"),
     *("uses", "n", "least", "median", "most", "low", "high"),
 )
+
+
+def shortcut_levels(task: TaskConfig, length: int) -> dict[str, float]:
+    """Right answers of readers that know less than scoped-lookup asks for, on the sequences heads are tested on."""
+    return dict(_levels(json.dumps(task.model_dump(), sort_keys=True), length))
+
+
+@lru_cache(maxsize=64)
+def _levels(task: str, length: int) -> dict[str, float]:
+    from lab.tasks.scoped_lookup import LOOKUP_SHORTCUTS, shortcut_accuracy
+
+    batch = TaskConfig(**json.loads(task)).make().sample("test", range(SEEDS), 0, SEQUENCES, length=length)
+    return {name: shortcut_accuracy(name, batch) for name in LOOKUP_SHORTCUTS}
 
 
 def file_accuracies(frames: Frames) -> pd.DataFrame:

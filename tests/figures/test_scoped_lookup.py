@@ -129,13 +129,18 @@ def test_the_caption_says_what_was_counted(frames, drawn):
     assert "newest dead (10 uses)" in drawn.caption
 
 
+def lines_of(text, part):
+    return [line for line in text.splitlines() if part in line]
+
+
 def test_results_print_answers_and_files_with_what_they_mean(frames, capsys):
     print_summary(summarise(frames), frames)
     printed = capsys.readouterr().out
     assert "exact: share of right answers; TV: 1 less the weight on the binding in force." in printed
     assert "A seed succeeds when exact >= 0.99 and TV <= 0.05" not in printed
-    lines = [line for line in printed.splitlines() if "fox-gate0" in line and "newest binding dead" in line]
+    lines = [line for line in lines_of(printed, "newest binding dead") if "fox-gate0" in line]
     assert len(lines) == 2  # one of each dimension
     assert any("0.7985" in line and "0.7970–0.8000" in line for line in lines)
     # Beside the heads of both dimensions, a reader that knows less is printed once per group.
-    assert printed.count("most recent binding") == len(USES)
+    assert sum("most recent binding" in line for line in lines_of(printed, "source-lookup")) == len(USES)
+    assert len(lines_of(printed, "readers that know less, right answers at 1x: chance 0.125")) == 2
