@@ -66,13 +66,15 @@ def run(settings: Settings, tell: Tell) -> Found:
 
 
 def sweep_seconds(store: Path, workers: int) -> float:
-    """From the start of `fpa-lab sweep` to its end, into a new store."""
+    """From the start of `fpa-lab sweep` to its end, into a new store. RuntimeError with what it said when it fails."""
     command = [sys.executable, "-P", "-m", "lab", "sweep", EXPERIMENT, "--preset", PRESET]
     start = time.perf_counter()
-    subprocess.run(
-        [*command, "--store", str(store), "--workers", str(workers)], check=True, env=_environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    done = subprocess.run(
+        [*command, "--store", str(store), "--workers", str(workers)], env=_environment(), check=False,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{EXPERIMENT} {PRESET}: exit status {done.returncode}: {done.stderr[-1000:]}")
     return time.perf_counter() - start
 
 
