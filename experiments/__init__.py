@@ -7,6 +7,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "target_sets": "experiments.target_sets",
     "length": "experiments.length",
     "ablations": "experiments.ablations",
+    "rivals": "experiments.rivals",
     "scoped_lookup": "experiments.scoped_lookup",
     "minimum_dimension": "experiments.minimum_dimension",
 }

@@ -22,6 +22,8 @@ FIGURES = {
     "drift": "figures.drift",
     "scoped_lookup": "figures.scoped_lookup",
     "minimum_dimension": "figures.minimum_dimension",
+    "ablations": "figures.ablations",
+    "rivals": "figures.rivals",
     "cost": "figures.cost",
 }
 # These explain; they need no results.
@@ -31,6 +33,8 @@ EXPERIMENT_OF: dict[str, str] = {
     "drift": "length",
     "scoped_lookup": "scoped_lookup",
     "minimum_dimension": "minimum_dimension",
+    "ablations": "ablations",
+    "rivals": "rivals",
     "cost": "bench",
 }
 

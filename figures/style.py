@@ -33,8 +33,15 @@ FAMILY_COLOURS = {
     "fox": "#D55E00",
     "softmax": "#009E73",
     "selective": "#CC79A7",
+    "stick": "#56B4E9",
 }
-FAMILY_NAMES = {"fpa": "FPA", "fox": "FoX", "softmax": "softmax", "selective": "selective attention"}
+FAMILY_NAMES = {
+    "fpa": "FPA",
+    "fox": "FoX",
+    "softmax": "softmax",
+    "selective": "selective attention",
+    "stick": "stick-breaking",
+}
 OTHER_COLOUR = "#56453A"  # a family this module has not heard of
 
 # Within a family heads share the colour. Shape tells the family (and for FPA the field) apart, filling the rest.
@@ -57,6 +64,21 @@ HEAD_MARKERS = {
     "softmax-alibi": ("s", OPEN),
     "softmax-relative": ("P", SOLID),
     "softmax-rope": ("X", LIGHT),
+    "selective-none": ("H", SOLID),
+    "selective-relative": ("d", SOLID),
+    "selective-rope": ("d", OPEN),
+    "selective-same-relative": ("H", OPEN),
+    "selective-same-rope": ("d", LIGHT),
+    "stick-breaking": (">", SOLID),
+    "stick-breaking-strict": (">", OPEN),
+    "softmax2-relative": ("P", OPEN),
+    "softmax2-relative-mlp": ("P", LIGHT),
+    "softmax2-rope": ("X", SOLID),
+    "softmax2-rope-mlp": ("X", OPEN),
+    "fox2-gate0": ("v", OPEN),
+    "fox2-gate0-mlp": ("v", LIGHT),
+    "fox2-gate4": ("^", SOLID),
+    "fox2-gate4-mlp": ("^", LIGHT),
 }
 DASHES: dict[str, Any] = {SOLID: "-", OPEN: (0, (4, 1.6)), LIGHT: (0, (1.2, 1.2))}
 HEAD_NAMES = {
@@ -77,6 +99,21 @@ HEAD_NAMES = {
     "softmax-alibi": "softmax ALiBi",
     "softmax-relative": "softmax relative",
     "softmax-rope": "softmax RoPE",
+    "selective-none": "selective",
+    "selective-relative": "selective relative",
+    "selective-rope": "selective RoPE",
+    "selective-same-relative": "selective relative, own row",
+    "selective-same-rope": "selective RoPE, own row",
+    "stick-breaking": "stick-breaking",
+    "stick-breaking-strict": "stick-breaking, strict",
+    "softmax2-relative": "2 softmax relative",
+    "softmax2-relative-mlp": "2 softmax relative, MLP",
+    "softmax2-rope": "2 softmax RoPE",
+    "softmax2-rope-mlp": "2 softmax RoPE, MLP",
+    "fox2-gate0": "2 FoX gate bias 0",
+    "fox2-gate0-mlp": "2 FoX gate bias 0, MLP",
+    "fox2-gate4": "2 FoX gate bias 4",
+    "fox2-gate4-mlp": "2 FoX gate bias 4, MLP",
 }
 
 STYLE: dict[str, Any] = {
@@ -182,8 +219,8 @@ class HeadLook:
 
 
 def family_of(label: str) -> str:
-    """The family of a head label: "fpa-walk-tied" -> "fpa"."""
-    return label.split("-", 1)[0]
+    """The family of a head label: "fpa-walk-tied" -> "fpa". Two layers are of the family of their heads."""
+    return label.split("-", 1)[0].removesuffix("2")
 
 
 def look(label: str) -> HeadLook:

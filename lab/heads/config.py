@@ -164,8 +164,11 @@ LABELS: dict[str, dict[str, Any]] = {
     },
     **{
         f"selective-{name}{position}": {"kind": "selective", "position": position, "mask_from": mask_from}
-        for name, mask_from in (("", "next"), ("same-", "same"))
-        for position in ("none", "relative", "rope")
+        for name, mask_from, positions in (
+            ("", "next", ("none", "relative", "rope")),
+            ("same-", "same", ("relative", "rope")),
+        )
+        for position in positions
     },
     "stick-breaking": {"kind": "stick_breaking"},
     "stick-breaking-strict": {"kind": "stick_breaking", "attend_current": False},

@@ -111,3 +111,25 @@ def test_ablations_change_one_setting_of_the_recipe_at_a_time():
         assert groups == {**once, **drift}
     assert all(cell.compare_rates for cell in whole.cells)
     assert ablations.plan("quick").cells[0].recipe == Recipe()
+
+
+def test_rivals_meet_on_the_same_tasks_with_grids_of_rates():
+    from experiments import rivals
+
+    cells = rivals.plan("paper").cells
+    rates: dict = {}
+    for cell in cells:
+        rates.setdefault((cell.task.name, cell.head.label, cell.head.dim), set()).add(cell.recipe.learning_rate)
+        assert cell.recipe.model_dump(exclude={"learning_rate"}) == cells[0].recipe.model_dump(
+            exclude={"learning_rate"}
+        )
+        train_length = cell.task.make().train_length
+        tests = [n for e in cell.evaluations if e.split == "test" for n in e.lengths]
+        assert tests == [factor * train_length for factor in (1, 2, 4, 8)]
+    for task in TASKS:
+        labels = {label for name, label, _ in rates if name == task}
+        assert {*rivals.SINGLE, *rivals.BASELINES, FITTING[task]} <= labels
+        assert (set(rivals.DEEP) <= labels) == (task == "nested-scope")
+    for (_, label, _), grid in rates.items():
+        expected = {0.1} if label.startswith("fpa") else {0.003, 0.01, 0.03} if label in rivals.DEEP else {0.01, 0.1}
+        assert grid == expected

@@ -33,7 +33,6 @@ EXPECTED_LABELS = [
     "selective-none",
     "selective-relative",
     "selective-rope",
-    "selective-same-none",
     "selective-same-relative",
     "selective-same-rope",
     "stick-breaking",

@@ -193,13 +193,13 @@ COUNTS = {
     "fpa-walk-offset-alibi": {"query": 12, "key": 12, "increment": 4, "offset": 4, "positional.log_slope": 1},
     "fpa-walk-offset-gate": {"query": 12, "key": 12, "increment": 4, "offset": 4, "gate": 4},
     "fox-relative": {"query": 12, "key": 12, "gate": 4, "positional.by_distance": 8},
+    "selective-none": dict.fromkeys(("query", "key", "select_query", "select_key"), 12),
     "stick-breaking": {"query": 12, "key": 12},
     "stick-breaking-strict": {"query": 12, "key": 12},
 }
 for _timing in ("", "same-"):
-    COUNTS[f"selective-{_timing}none"] = dict.fromkeys(("query", "key", "select_query", "select_key"), 12)
-    COUNTS[f"selective-{_timing}rope"] = COUNTS[f"selective-{_timing}none"]
-    COUNTS[f"selective-{_timing}relative"] = COUNTS[f"selective-{_timing}none"] | {
+    COUNTS[f"selective-{_timing}rope"] = COUNTS["selective-none"]
+    COUNTS[f"selective-{_timing}relative"] = COUNTS["selective-none"] | {
         "positional.by_distance": 8,
         "select_positional.by_distance": 8,
     }
