@@ -28,6 +28,8 @@ POLL_SECONDS = 0.5
 RESOURCES_SECONDS = 5.0
 PROGRESS_SECONDS = 2.0
 CONNECT_SECONDS = 5.0
+HEAD_SECONDS = 20.0  # Ray ends the process of a driver whose head node does not answer for 60
+AGAIN = "finished units are kept: start the cluster again, and then this sweep"
 LOCAL_OBJECT_STORE = 256 * 2**20  # results are small; Ray would take a third of the memory
 # What Ray reads when it is imported: give up soon on an address where nobody answers, print nothing of its own on
 # stdout, and report to nobody.
@@ -130,7 +132,8 @@ class _Run:
         self.waiting = deque(_Task(unit) for unit in units)
         self.running: dict[Any, _Task] = {}
         self.compute = _remote_task(self.ray)
-        self.slots, self.looked = 0, -RESOURCES_SECONDS
+        self.slots, self.looked, self.silent = 0, -RESOURCES_SECONDS, 0.0
+        self.head = self.ray.get_runtime_context().gcs_address
         self.mailbox = _mailbox(self.ray)
         self.letters: Any = None
 
@@ -155,9 +158,23 @@ class _Run:
         if time.monotonic() - self.looked < RESOURCES_SECONDS:
             return
         self.looked = time.monotonic()
+        if not self._head_answers():
+            return
         before, self.slots = self.slots, int(self.ray.cluster_resources().get("CPU", 0))
         if not self.slots and (before or not self.running):
             self.notice("the cluster has no processors at the moment; waiting for a node")
+
+    def _head_answers(self) -> bool:
+        """Whether the head node is there; ClusterError when it has been away for long, before Ray ends this process."""
+        try:
+            _knock(self.head)
+        except OSError:
+            self.silent = self.silent or time.monotonic()
+            if time.monotonic() - self.silent > HEAD_SECONDS:
+                raise ClusterError(f"the head node of the cluster, {self.head}, does not answer; {AGAIN}") from None
+            return False
+        self.silent = 0.0
+        return True
 
     def _submit(self) -> None:
         """Keeps a few tasks more in the cluster than it can run, so that none of its processors waits for us."""
@@ -179,7 +196,9 @@ class _Run:
         errors = self.ray.exceptions
         try:
             kind, value, seconds, environment, host = self.ray.get(reference)
-        except (errors.NodeDiedError, errors.ObjectLostError, errors.LocalRayletDiedError) as error:
+        except errors.LocalRayletDiedError:
+            raise ClusterError(f"the Ray node of this machine died; {AGAIN}") from None
+        except (errors.NodeDiedError, errors.ObjectLostError) as error:
             task.losses += 1
             self.notice(f"a node was lost; computing again: {task.unit.cell.label}")
             self._again(task, task.losses < LOSSES, error)
@@ -190,7 +209,7 @@ class _Run:
             self._again(task, task.crashes < CRASHES, error)
         else:
             if kind == "refused":
-                raise ClusterError(f"{host}: {value}; finished units are kept")
+                raise ClusterError(f"{host} {value}; finished units are kept")
             told = {"result": value} if kind == "done" else {"traceback": f"on {host}:\n{value}"}
             self.report(Update(kind, task.unit, seconds=seconds, environment=environment, **told))
 
@@ -236,12 +255,18 @@ def _check_address(address: str | None) -> None:
     if not (host and colon and port.isdecimal() and int(port) < 2**16):
         raise ClusterError(f"--address: {address}: expected HOST:PORT, auto or local")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        _knock(address)
     except OSError as error:
         reason = error.strerror or str(error) or "no answer"
         raise ClusterError(
             f"--address: {address}: nobody answers there ({reason}); is the head node running?"
         ) from None
+
+
+def _knock(address: str) -> None:
+    """Raises OSError when nobody listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _first_line(error: Exception) -> str:

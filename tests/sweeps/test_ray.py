@@ -287,7 +287,7 @@ def test_a_node_with_other_code_stops_the_sweep_and_keeps_what_is_stored(cluster
         assert counts(run(first, store, RayExecutor(cluster.address), run_unit=quick_unit)) == (4, 0, 0, 0)
         monkeypatch.setattr("lab.sweeps.plan._version", lambda tasks, head: "edited on the driver alone")
         edited = make_plan(seeds=4)
-        with pytest.raises(ClusterError, match=f"{socket.gethostname()}: has other code of the lab than the driver"):
+        with pytest.raises(ClusterError, match=f"{socket.gethostname()} has other code of the lab than the driver"):
             run(edited, store, RayExecutor(cluster.address), run_unit=quick_unit)
         monkeypatch.undo()
         assert counts(run(plan, store, RayExecutor(cluster.address), run_unit=quick_unit)) == (8, 4, 0, 0)
@@ -296,7 +296,8 @@ def test_a_node_with_other_code_stops_the_sweep_and_keeps_what_is_stored(cluster
 DRIVER = """
 import sys
 from sweeps_fakes import make_plan
-from lab.sweeps import Interrupted, RayExecutor, Store, run
+from lab.sweeps import Interrupted, RayExecutor, Store, ray_executor, run
+ray_executor.HEAD_SECONDS, ray_executor.RESOURCES_SECONDS = 2.0, 0.5
 path, address, unit = sys.argv[1:]
 with Store(path) as store:
     try:
@@ -327,6 +328,32 @@ def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, 
     resumed = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
     assert resumed.stdout == f"{24 - kept} computed, {kept} reused, 0 failed\n"
     with Store(path) as store:
+        assert published(store, tmp_path / "out") == expected(make_plan(), tmp_path)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("part", "said"), [("raylet", "the Ray node of this machine died"), ("gcs", "does not answer")]
+)
+def test_a_head_node_that_dies_ends_the_sweep_in_one_line(cluster, tmp_path, part, said):
+    """Ray by itself would try for ever, or end the process without a word of what is stored."""
+    path = tmp_path / "lab.sqlite"
+    arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
+    driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: stored(path) >= 2)
+    if part == "raylet":
+        cluster.head_node.kill_raylet()
+    else:
+        cluster.head_node.kill_gcs_server()
+    _, err = driver.communicate(timeout=90)
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("lab.sweeps.ray_executor.ClusterError: ")
+    assert said in last
+    assert last.endswith("finished units are kept: start the cluster again, and then this sweep")
+    kept = stored(path)
+    with Store(path) as store:
+        report = run(make_plan(), store, InlineExecutor(), run_unit=quick_unit)
+        assert counts(report) == (24 - kept, kept, 0, 0)
         assert published(store, tmp_path / "out") == expected(make_plan(), tmp_path)
 
 
