@@ -27,6 +27,7 @@ from lab.heads.config import (
     StickBreakingConfig,
     TwoLayerConfig,
 )
+from lab.heads.positional import Alibi, RelativeBias
 from lab.ops import reference
 from lab.ops.dispatch import TokenLogits
 
@@ -39,6 +40,8 @@ class Head(nn.Module, ABC):
 
     # Distances from which the logit before forgetting is constant: 1 for a head without positions.
     table_width = 1
+    # What a positional scheme has learned per distance, for heads that have one.
+    positional: Alibi | RelativeBias | None
     # Whether logits are handed over as numbers for every pair of positions: readers then take fewer sequences at once.
     dense = False
 
@@ -56,6 +59,7 @@ class Head(nn.Module, ABC):
         self.config = config
         self.seeds = tuple(int(s) for s in seeds)
         self.vocab_size = vocab_size
+        self.positional = None
         self._generators = [torch.Generator().manual_seed(0x5EED + s) for s in self.seeds]
         self.scale = 1.0 / math.sqrt(max(1, config.dim))
         self.query = nn.Parameter(self._normal(content_scale, vocab_size, config.dim))
@@ -73,8 +77,12 @@ class Head(nn.Module, ABC):
         return self.scale * (query[:, :, None, :] * key[:, None, :, :]).sum(-1)
 
     def logit_table(self, length: int) -> Float[Tensor, "seeds vocab vocab width"]:
-        """The logit before forgetting by (query token, key token, distance), for sequences of that length."""
+        """The logit by (query token, key token, distance), for sequences of that length; without bias, forgetting."""
         return self.content_table()[..., None]
+
+    def distance_bias(self, length: int) -> Float[Tensor, "seeds length"] | None:
+        """What is added by distance alone, if anything."""
+        return None if self.positional is None else self.positional.bias(length)
 
     @abstractmethod
     def token_logits(self, tokens: Int[Tensor, "seeds batch length"]) -> TokenLogits:

@@ -21,7 +21,8 @@ class FoxHead(Head):
         return self.by_token(F.logsigmoid(self.gate.float()).to(torch.float64), tokens)
 
     def token_logits(self, tokens):
-        return TokenLogits("fox", self.logit_table(tokens.shape[-1]), gate=self.log_gate(tokens))
+        length = tokens.shape[-1]
+        return TokenLogits("fox", self.logit_table(length), self.distance_bias(length), gate=self.log_gate(tokens))
 
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
         query, key = self.embed(tokens, num_queries)

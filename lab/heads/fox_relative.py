@@ -9,7 +9,6 @@ import torch
 from lab.heads.fox import FoxHead
 from lab.heads.positional import RelativeBias
 from lab.ops import reference
-from lab.ops.dispatch import TokenLogits
 
 
 class FoxRelativeHead(FoxHead):
@@ -19,16 +18,10 @@ class FoxRelativeHead(FoxHead):
         super().__init__(config, vocab_size, seeds, **scales)
         self.positional = RelativeBias(self._normal(self.initial_scale, max_len))
 
-    def logit_table(self, length):
-        return self.content_table()[..., None] + self.positional.bias(length)[:, None, None, :]
-
-    def token_logits(self, tokens):
-        return TokenLogits("fox", self.logit_table(tokens.shape[-1]), gate=self.log_gate(tokens))
-
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
         length = tokens.shape[-1]
         query, key = self.embed(tokens, num_queries)
         row = torch.arange(length - query.shape[-2], length, device=tokens.device)[:, None]
         distance = (row - torch.arange(length, device=tokens.device)).clamp_min(0)
-        bias = self.positional.bias(length)[:, None, distance]
+        bias = self.positional.bias(length)[:, None, distance]  # type: ignore[union-attr]
         return reference.fox_logits(query, key, self.log_gate(tokens), bias=bias, scale=self.scale)

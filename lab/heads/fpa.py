@@ -44,8 +44,9 @@ class FpaHead(Head):
 
     def token_logits(self, tokens):
         field, level = self.field_and_level(tokens)
-        table = self.logit_table(tokens.shape[-1])
-        return TokenLogits("fpa", table, field=field, level=level, penalty_scale=self.config.penalty_scale)
+        length = tokens.shape[-1]
+        forgetting = {"field": field, "level": level, "penalty_scale": self.config.penalty_scale}
+        return TokenLogits("fpa", self.logit_table(length), self.distance_bias(length), **forgetting)
 
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
         query, key = self.embed(tokens, num_queries)

@@ -21,7 +21,6 @@ class FpaRecencyHead(FpaHead):
 
     def __init__(self, config, vocab_size, seeds, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
-        self.positional = None
         if config.recency == "alibi":
             self.positional = Alibi(len(self.seeds))
         else:
@@ -30,10 +29,6 @@ class FpaRecencyHead(FpaHead):
     def log_gate(self, tokens):
         """Log forget gates (seeds, batch, length), in float64, as in the FoX head."""
         return self.by_token(F.logsigmoid(self.gate.float()).to(torch.float64), tokens)
-
-    def logit_table(self, length):
-        table = super().logit_table(length)
-        return table if self.positional is None else table + self.positional.bias(length)[:, None, None, :]
 
     def token_logits(self, tokens):
         """With gates the matrix itself: the factored forms have either gates or a field."""

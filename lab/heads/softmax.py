@@ -3,7 +3,7 @@
 import torch
 
 from lab.heads.base import Head
-from lab.heads.positional import Alibi, RelativeBias, rotate
+from lab.heads.positional import Alibi, RelativeBias, rotate, rotated_products
 from lab.ops import reference
 from lab.ops.dispatch import TokenLogits
 
@@ -11,23 +11,18 @@ from lab.ops.dispatch import TokenLogits
 class SoftmaxHead(Head):
     """s q_i.k_j + b_{i-j}; under RoPE q and k are rotated instead."""
 
-    positional: Alibi | RelativeBias | None
-
     def __init__(self, config, vocab_size, seeds, *, max_len, **scales):
         super().__init__(config, vocab_size, seeds, **scales)
         self.positional = make_scheme(self, max_len)
 
     def logit_table(self, length):
         if self.config.position == "rope":
-            position = torch.arange(length, dtype=torch.float64, device=self.query.device)
-            # Rotating only the query by the distance gives the same inner product as rotating both.
-            turned = rotate(self.query[:, :, None, :].expand(-1, -1, length, -1), position)
-            return self.scale * torch.einsum("sawd,sbd->sabw", turned, reference.widen(self.key))
-        content = self.content_table()[..., None]
-        return content if self.positional is None else content + self.positional.bias(length)[:, None, None, :]
+            return self.scale * rotated_products(self.query, self.key, length)
+        return super().logit_table(length)
 
     def token_logits(self, tokens):
-        return TokenLogits("softmax", self.logit_table(tokens.shape[-1]))
+        length = tokens.shape[-1]
+        return TokenLogits("softmax", self.logit_table(length), self.distance_bias(length))
 
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
         query, key = self.embed(tokens, num_queries)
