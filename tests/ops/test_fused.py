@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ops import dispatch, reading
-from lab.ops.dispatch import TokenLogits, dense_targets, read_sequences, reference_target_loss, target_loss
+from lab.ops.dispatch import DenseLogits, TokenLogits, dense_targets, read_sequences, reference_target_loss, target_loss
+from lab.ops.step_ops import token_step, wide_token_step
 from tests.ops import oracle
 
 inf = math.inf
 KINDS = ("softmax", "fox", "fpa")
-FACTORS = ("table", "gate", "field", "level")
+FACTORS = ("table", "bias", "gate", "field", "level")
 # How the numbers of a drawn problem are made from standard normal ones.
 STYLES = {
     "plain": lambda x: x,
@@ -302,6 +303,89 @@ def test_a_seed_alone_equals_itself_in_a_block(kind, style):
         assert all(torch.equal(g, gradients[name][s : s + 1]) for name, g in alone_gradients.items())
         for mine, block in zip(read_sequences(alone, *arrays), reading, strict=True):
             np.testing.assert_array_equal(mine[0], block[s])
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(KINDS),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 20)),
+    widths=st.tuples(st.sampled_from([1, 4]), st.integers(1, 22)),
+    style=st.sampled_from(sorted(STYLES)),
+    smoothing=st.sampled_from([0.0, 0.5]),
+    seed=st.integers(0, 10_000),
+)
+def test_a_bias_by_distance(kind, shape, widths, style, smoothing, seed):
+    """Beside a table with and without distances of its own; read as the matrix of the two is."""
+    logits, *batch = problem(kind, shape, width=widths[0], style=style, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    logits = replace(logits, bias=torch.randn(shape[0], widths[1], generator=generator, dtype=torch.float64))
+    assert_fused_equals_reference(logits, *batch, smoothing=smoothing)
+    matrix = DenseLogits(logits.dense(batch[0]))
+    for mine, expected in zip(read_sequences(logits, *batch), read_sequences(matrix, *batch), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_tables_are_computed_in_float32(kind):
+    """Within 1e-5 of the float64 reference; blocks of sixteen sequences cut across seeds and fill up with nothing."""
+    logits, *batch = problem(kind, (3, 7, 40), vocab=5, seed=19)
+    narrow = replace(logits, table=logits.table.float())
+    actual = differentiate(target_loss, narrow, *batch, smoothing=0.3)
+    exact = replace(logits, table=narrow.table.double())
+    loss, gradients = differentiate(reference_target_loss, exact, *batch, smoothing=0.3)
+    torch.testing.assert_close(actual[0], loss, rtol=1e-5, atol=1e-5)
+    for name, gradient in actual[1].items():
+        bound = 1e-5 * float(gradients[name].abs().max())
+        torch.testing.assert_close(gradient.double(), gradients[name], rtol=0, atol=bound, msg=name)
+    assert actual[1]["table"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_on_any_number_of_threads(kind, width):
+    logits, *batch = problem(kind, (3, 7, 15), width=width, seed=23)
+    runs, threads = [], torch.get_num_threads()
+    try:
+        for n in (1, 2):
+            torch.set_num_threads(n)
+            runs.append((differentiate(target_loss, logits, *batch, smoothing=0.4), read_sequences(logits, *batch)))
+    finally:
+        torch.set_num_threads(threads)
+    ((loss, gradients), read), ((loss2, gradients2), read2) = runs
+    assert torch.equal(loss, loss2)
+    assert all(torch.equal(g, gradients2[name]) for name, g in gradients.items())
+    assert all(np.array_equal(a, b) for a, b in zip(read, read2, strict=True))
+
+
+@pytest.mark.parametrize("factor", ["table", "wide table", "bias", "gate", "field", "level"])
+def test_a_nan_is_a_nan_loss_and_reading_of_its_seed_alone(factor):
+    """A nan in a field compares as false, and would read as a key that is alive."""
+    width, name = (3, "table") if factor == "wide table" else (1, factor)
+    logits, *batch = problem("fox" if factor == "gate" else "fpa", (3, 2, 9), width=width, seed=10)
+    logits = replace(logits, bias=torch.zeros(3, 4, dtype=torch.float64))
+    values = getattr(logits, name).clone()
+    values[1].flatten()[3] = math.nan
+    broken = replace(logits, **{name: values})
+    for path in (target_loss, reference_target_loss):
+        assert path(broken, *batch).isnan().tolist() == [False, True, False]
+    sums, _ = read_sequences(broken, *batch)
+    columns = {column: sums[..., n].sum(1) for n, column in enumerate(reading.READ_COLUMNS)}
+    for column in ("loss", "excess_loss", "tv", "mass", "window"):
+        assert np.isnan(columns[column]).tolist() == [False, True, False], column
+    assert np.isfinite(columns["exact"]).all()
+    if name != "table" and name != "bias":
+        assert np.isnan(sums[1, :, 1]).tolist() == [True, False]  # the other sequence of the seed is read
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operators_pass_torchs_own_checks(kind):
+    logits, *batch = problem(kind, (2, 2, 6), seed=11)
+    leaves = [None if x is None else x.requires_grad_() for x in (logits.gate, logits.field, logits.level)]
+    number = KINDS.index(kind)
+    table, bias = logits.table[..., 0].float().requires_grad_(), torch.randn(2, 4).requires_grad_()
+    for operator, content in ((token_step, (table, bias)), (wide_token_step, (logits.table.requires_grad_(),))):
+        found = torch.library.opcheck(operator, (number, *content, *leaves, *batch, 1.5, 0.3))
+        assert set(found.values()) == {"SUCCESS"}
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
