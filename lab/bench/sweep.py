@@ -39,6 +39,8 @@ def run(settings: Settings, tell: Tell) -> Found:
     whole, inside, rows = [], [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        tell(0.0, "compiling what is not compiled yet")
+        warm_up(plan)
         files = source_files(plan, folder)
         for turn in range(turns):
             tell(turn / turns, f"the whole quick sweep, {seeds} seeds")
@@ -63,6 +65,15 @@ def run(settings: Settings, tell: Tell) -> Found:
         f"sweep: how long a whole paper preset takes, fpa-lab sweep {EXPERIMENT} --preset paper --profile says"
     )
     return found
+
+
+def warm_up(plan: Plan) -> None:
+    """One step and all evaluations of every stratum, so that nothing is compiled while it is timed."""
+    from lab.training import run_cell
+
+    for kind in sorted({stratum(cell) for cell in plan.cells}):
+        cell = next(cell for cell in plan.cells if stratum(cell) == kind)
+        run_cell(cell.model_copy(update={"recipe": cell.recipe.model_copy(update={"steps": 1})}), plan.seeds[:1])
 
 
 def sweep_seconds(store: Path, workers: int) -> float:

@@ -116,6 +116,7 @@ def test_the_sample_has_one_seed_of_every_task_and_kind_and_changes_from_turn_to
 
 def test_the_sweep_is_held_against_what_its_seeds_would_take_one_by_one(monkeypatch):
     """A sweep of 100 s; plain loops of 8 s on two cores, of which 3 s are the start of the process."""
+    monkeypatch.setattr(sweep, "warm_up", lambda plan: None)
     monkeypatch.setattr(sweep, "sweep_seconds", lambda store, workers: 100.0)
     monkeypatch.setattr(sweep, "source_files", lambda plan, folder: folder / "files.npz")
     timed = [
