@@ -27,8 +27,10 @@ UNIFORM, WINDOW, SEPARATION = 0, 1, 2
 _FAST: Any = {"cache": True, "nogil": True, "fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy"}
 _BETA1, _BETA2, _EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
-_LINEAR = np.float32(40.0)
-_FAR, _TINY = np.float32(1e30), np.float32(1e-30)
+_TWO = np.float32(2.0)
+# Of artanh(z) / z in z^2, the highest power first; what is left out is below 1e-8.
+_ARTANH = tuple(np.float32(1 / k) for k in (15, 13, 11, 9, 7, 5, 3, 1))
+_FAR, _TINY, _SMALL = np.float32(1e30), np.float32(1e-30), np.float32(1e-17)
 
 
 class Numbers(NamedTuple):
@@ -145,8 +147,15 @@ def _fpa(numbers, dropped, penalty_scale, smoothing, logits, depth, after):
 
 @njit(**_FAST)
 def _softplus(x, smoothing):
+    """smoothing * log(1 + exp(x / smoothing)), without a call: log(1 + e) = 2 artanh(z), z = e / (2 + e) <= 1/3."""
     scaled = x / smoothing
-    return x if scaled > _LINEAR else np.float32(smoothing * math.log1p(exp(scaled)))
+    e = exp(-abs(scaled))
+    z = e / (_TWO + e)
+    square = z * z
+    series = _ARTANH[0]
+    for coefficient in _ARTANH[1:]:
+        series = series * square + coefficient
+    return max(x, _ZERO) + smoothing * _TWO * z * series
 
 
 @njit(**_FAST)
@@ -186,6 +195,13 @@ def _fpa_gradient(numbers, dropped, penalty_scale, smoothing, pull, depth, gradi
 
 
 @njit(**_FAST)
+def _normal(x):
+    """x >= 0, or 0 if it is so small that products of it leave float32's normal range: they take a hundred times as
+    long, and nothing here depends on them."""
+    return x if x > _SMALL else _ZERO
+
+
+@njit(**_FAST)
 def _pull_uniform(logits, dropped, sizes, work):
     """Cross-entropy from the uniform distribution on the target: its gradient, in place of the logits."""
     top, total = work[0], work[1]
@@ -204,50 +220,71 @@ def _pull_uniform(logits, dropped, sizes, work):
 
 
 @njit(**_FAST)
-def _pull_order(logits, dropped, margin, width, work, shares):
+def _pull_order(logits, dropped, margin, width, work, shares, highs):
     """softplus(margin - gap) + softplus(window - width), both smooth: the gradient, in place of the logits.
 
     gap = -log(sum over dead exp(L)) - log(sum over alive exp(-L)); window = log(sum over alive exp(L)) + log(sum over
     alive exp(-L)). A negative width leaves the second term out. softplus(z) has slope 1 / (1 + exp(-z)).
     """
-    top_dead, dead, top_low, low, top_high, high, at_gap, at_window = work
-    top_dead[:], top_low[:], top_high[:] = -_FAR, -_FAR, -_FAR
-    dead[:], low[:], high[:] = _ZERO, _ZERO, _ZERO
-    targets = len(dead)
-    for j in range(len(logits)):
-        for s in range(targets):
-            value, gone = logits[j, s], dropped[j, s] > _ZERO
-            top_dead[s] = max(top_dead[s], value if gone else -_FAR)
-            top_high[s] = max(top_high[s], -_FAR if gone else value)
-            top_low[s] = max(top_low[s], -_FAR if gone else -value)
-    for j in range(len(logits)):
+    # Row by row: unpacking an array gives views that the compiler takes for strided.
+    top_dead, dead, top_low, low = work[0], work[1], work[2], work[3]
+    top_high, high, at_gap, at_window = work[4], work[5], work[6], work[7]
+    n, targets = logits.shape
+    windows = width >= _ZERO
+    # One array is written per loop: a compiler that has to tell many apart leaves the vector instructions out.
+    top_dead[:], top_low[:], dead[:], low[:], at_window[:] = -_FAR, -_FAR, _ZERO, _ZERO, _ZERO
+    for j in range(n):
         for s in range(targets):
             value, gone = logits[j, s], dropped[j, s]
-            # Of dead keys with plus, of alive keys with minus the logit: never above 0.
-            share = exp(value - top_dead[s] if gone > _ZERO else -value - top_low[s])
-            shares[j, s] = share
-            dead[s] += gone * share
-            low[s] += (_ONE - gone) * share
-    if width < _ZERO:
-        at_window[:] = _ZERO
-    else:
-        for j in range(len(logits)):
-            for s in range(targets):
-                high[s] += (_ONE - dropped[j, s]) * exp(min(_ZERO, logits[j, s] - top_high[s]))
+            top_dead[s] = max(top_dead[s], value if gone > _ZERO else -_FAR)
         for s in range(targets):
-            at_window[s] = _ONE / (_ONE + exp(width - top_high[s] - top_low[s]) / (high[s] * low[s]))
+            value, gone = logits[j, s], dropped[j, s]
+            top_low[s] = max(top_low[s], -_FAR if gone > _ZERO else -value)
+    for j in range(n):
+        # Of dead keys with plus, of alive keys with minus the logit: never above 0.
+        for s in range(targets):
+            value, gone = logits[j, s], dropped[j, s]
+            above, below = value - top_dead[s], -value - top_low[s]
+            shares[j, s] = _normal(exp(above if gone > _ZERO else below))
+        for s in range(targets):
+            dead[s] += dropped[j, s] * shares[j, s]
+        for s in range(targets):
+            low[s] += (_ONE - dropped[j, s]) * shares[j, s]
+    if windows:
+        _high_shares(logits, dropped, top_high, high, highs)
+        for s in range(targets):
+            ratio = exp(width - top_high[s] - top_low[s]) / (high[s] * low[s])
+            at_window[s] = _normal(_ONE / (_ONE + ratio))
+        for s in range(targets):
+            high[s] = at_window[s] / high[s]
     for s in range(targets):
         # The full target has no gap: its top_dead is far below, and the slope exactly 0.
-        at_gap[s] = _ONE / (_ONE + exp(-(margin + top_dead[s] + top_low[s])) / (dead[s] * low[s]))
+        ratio = exp(-(margin + top_dead[s] + top_low[s])) / (dead[s] * low[s])
+        at_gap[s] = _normal(_ONE / (_ONE + ratio))
+    for s in range(targets):
         dead[s] = at_gap[s] / max(dead[s], _TINY)
+    for s in range(targets):
         low[s] = (at_gap[s] + at_window[s]) / low[s]
-        high[s] = at_window[s] / max(high[s], _TINY)
-    for j in range(len(logits)):
+    for j in range(n):
         for s in range(targets):
             gone = dropped[j, s]
-            logits[j, s] = shares[j, s] * (gone * dead[s] - (_ONE - gone) * low[s]) + (
-                (_ONE - gone) * high[s] * exp(min(_ZERO, logits[j, s] - top_high[s])) if width >= _ZERO else _ZERO
-            )
+            pull = shares[j, s] * (gone * dead[s] - (_ONE - gone) * low[s])
+            logits[j, s] = pull + highs[j, s] * high[s] if windows else pull
+
+
+@njit(**_FAST)
+def _high_shares(logits, dropped, top_high, high, highs):
+    """highs = exp(L - top_high) of alive keys, 0 of others; high: their sum over keys."""
+    top_high[:], high[:] = -_FAR, _ZERO
+    for j in range(len(logits)):
+        for s in range(len(high)):
+            value, gone = logits[j, s], dropped[j, s]
+            top_high[s] = max(top_high[s], -_FAR if gone > _ZERO else value)
+    for j in range(len(logits)):
+        for s in range(len(high)):
+            highs[j, s] = (_ONE - dropped[j, s]) * _normal(exp(min(_ZERO, logits[j, s] - top_high[s])))
+        for s in range(len(high)):
+            high[s] += highs[j, s]
 
 
 @njit(**_FAST)
@@ -255,8 +292,10 @@ def _adam(value, gradient, mean, square, rate, root):
     """One step of Adam; rate and root carry the bias corrections."""
     flat, slope, first, second = value.ravel(), gradient.ravel(), mean.ravel(), square.ravel()
     for i in range(flat.size):
-        first[i] = _BETA1 * first[i] + (_ONE - _BETA1) * slope[i]
-        second[i] = _BETA2 * second[i] + (_ONE - _BETA2) * slope[i] * slope[i]
+        pull = slope[i] if abs(slope[i]) > _SMALL else _ZERO
+        moved, spread = _BETA1 * first[i] + (_ONE - _BETA1) * pull, _BETA2 * second[i] + (_ONE - _BETA2) * pull * pull
+        first[i] = moved if abs(moved) > _SMALL else _ZERO
+        second[i] = spread if spread > _SMALL * _SMALL else _ZERO
         flat[i] -= rate * first[i] / (math.sqrt(second[i]) * root + _EPSILON)
 
 
@@ -281,9 +320,9 @@ def family_gradient(
         _pull_uniform(logits, dropped, sizes, work)
     elif notion == WINDOW:
         logits *= sharpness
-        _pull_order(logits, dropped, sharpness * margin, sharpness * width, work, shares)
+        _pull_order(logits, dropped, sharpness * margin, sharpness * width, work, shares[0], shares[1])
     else:
-        _pull_order(logits, dropped, _ZERO, -_ONE, work, shares)
+        _pull_order(logits, dropped, _ZERO, -_ONE, work, shares[0], shares[1])
     _content_gradient(numbers, scale, logits, gradient)
     if kind == FOX:
         _fox_gradient(numbers, dropped, logits, gradient, work[0])
@@ -331,7 +370,7 @@ def train_steps(
     for j in range(n):
         sizes += _ONE - dropped[j]
     logits, depth = np.empty((n, targets), np.float32), np.empty((n, targets), np.float32)
-    shares, work = np.empty((n, targets), np.float32), np.empty((8, targets), np.float32)
+    shares, work = np.empty((2, n, targets), np.float32), np.empty((8, targets), np.float32)
     for step in range(first, last):
         tau = np.float32(smoothing * max(0.0, 1.0 - step / (until * steps))) if until > 0.0 else _ZERO
         sharpness = np.float32(1.0 + (sharpest - 1.0) * step / steps)

@@ -53,7 +53,7 @@ def gradient_of(trainee, notion, smoothing, sharpness):
     """The gradient of one seed by the kernels, with respect to the numbers in use (log gates)."""
     gradient = Numbers(*map(np.zeros_like, trainee.numbers))
     sizes = (1 - trainee.dropped).sum(0)
-    scratch = [np.empty_like(trainee.dropped) for _ in range(3)]
+    scratch = [np.empty((*lead, *trainee.dropped.shape), np.float32) for lead in ((), (), (2,))]
     if trainee.kind == kernels.FOX:
         kernels.log_gates(trainee.numbers, trainee.used)
     kernels.family_gradient(
