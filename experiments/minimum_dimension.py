@@ -142,12 +142,12 @@ def counted(frames: Frames) -> pd.DataFrame:
     tests = frames.evaluations[frames.evaluations["task"] == frames.evaluations["train_task"]]
     found = tests.groupby("cell")["success"].agg(["size", "sum"])
     rows = []
-    for cell, config in zip(frames.cells["cell"], frames.cells["config"]):
+    for cell, head, config in zip(frames.cells["cell"], frames.cells["head"], frames.cells["config"]):
         if cell not in found.index:
             continue
         data = json.loads(config)
-        task, head = TaskConfig(**data["task"]).make(), str(frames.cells.set_index("cell").loc[cell, "head"])
-        kind = (head, task.tokens)
+        task = TaskConfig(**data["task"]).make()
+        kind = (str(head), task.tokens)
         n, successes = (int(found.loc[cell, name]) for name in ("size", "sum"))
         low, high = clopper_pearson(successes, n)
         rows.append(
