@@ -110,7 +110,7 @@ def caption(table: pd.DataFrame, factors: list[float]) -> str:
     said = [f"{int(row['successes'])} of {int(row['n'])} ({row['task']}, {row['head']})" for _, row in own.iterrows()]
     worst = near[(near["successes"] < near["n"]) & (near["group"] != RECIPE)].sort_values("successes", kind="stable")
     lost = [
-        f"{row['group']}{' ' + row['setting'].replace('$', '') if row['setting'] else ''} {int(row['successes'])} "
+        f"{row['group']}{' ' + row['setting'].replace('$', '').replace(chr(92), '') if row['setting'] else ''} {int(row['successes'])} "
         f"of {int(row['n'])} ({row['task']})"
         for _, row in worst.head(6).iterrows()
     ]

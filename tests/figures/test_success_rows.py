@@ -83,8 +83,10 @@ def test_ablations_name_every_change_by_its_group(drawings):
     assert near["another form", "walk tied"] == 4
     caption = drawings["ablations"].caption
     assert "n = 4 seeds" in caption
-    assert "The recipe itself: 4 of 4 (nested-scope, fpa-walk-offset)" in caption
-    assert "Least: smoothing \\tau = 0 2 of 4 (nested-scope)" in caption
+    assert (
+        "The recipe itself: 4 of 4 (leveled-dips, fpa-direct-free), 4 of 4 (nested-scope, fpa-walk-offset)" in caption
+    )
+    assert "smoothing tau = 0 2 of 4 (nested-scope)" in caption
 
 
 def test_rivals_are_grouped_and_counted(drawings):
