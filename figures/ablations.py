@@ -103,6 +103,11 @@ def name_of(change: dict[str, Any]) -> str:
     return f"{symbols[name]} = {value}" if name in symbols else value
 
 
+def said_plainly(row: Any) -> str:
+    """The group and the setting of a row, without TeX."""
+    return f"{row['group']} {row['setting']}".strip().replace("$", "").replace("\\", "")
+
+
 def caption(table: pd.DataFrame, factors: list[float]) -> str:
     """What the figure shows; what the recipe itself and the worst settings reach is said in numbers."""
     near = table[table["factor"] == factors[0]]
@@ -110,8 +115,7 @@ def caption(table: pd.DataFrame, factors: list[float]) -> str:
     said = [f"{int(row['successes'])} of {int(row['n'])} ({row['task']}, {row['head']})" for _, row in own.iterrows()]
     worst = near[(near["successes"] < near["n"]) & (near["group"] != RECIPE)].sort_values("successes", kind="stable")
     lost = [
-        f"{row['group']}{' ' + row['setting'].replace('$', '').replace(chr(92), '') if row['setting'] else ''} {int(row['successes'])} "
-        f"of {int(row['n'])} ({row['task']})"
+        f"{said_plainly(row)} {int(row['successes'])} of {int(row['n'])} ({row['task']})"
         for _, row in worst.head(6).iterrows()
     ]
     return words.paragraph(f"""
