@@ -162,7 +162,7 @@ def draw_success(axes: Axes, table: pd.DataFrame) -> None:
     if table.empty:
         panels.note(axes, "not in this preset", x=0.5, y=0.5, ha="center")
     else:
-        axes.legend(loc="center right", handlelength=1.0, labelspacing=0.25)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.04), handlelength=1.0, labelspacing=0.25)
     style.quiet_grid(axes)
 
 
@@ -175,17 +175,15 @@ def draw_lengths(axes: Axes, table: pd.DataFrame) -> None:
         marker = style.look(head).marker if known else {"marker": ""}
         name = style.look(head).name if known else "newest binding"
         dashed = {"linestyle": (0, (3.2, 1.4)) if longer is True or not known else "-"}
-        axes.plot(
-            mine["factor"], mine["median"], **{**marker, **look, **dashed},
-            label=f"{name}, mixed lengths" if longer is True else name, clip_on=False,
-        )  # fmt: skip
+        label = "_nolegend_" if longer is True else name  # the dash says the rest
+        axes.plot(mine["factor"], mine["median"], **{**marker, **look, **dashed}, label=label, clip_on=False)
         if known:
             axes.fill_between(mine["factor"], mine["q25"], mine["q75"], color=look["color"], alpha=0.15, linewidth=0)
     factors = sorted(set(table["factor"]))
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [f"{factor:g}\N{MULTIPLICATION SIGN}" for factor in factors])
     axes.minorticks_off()
-    axes.set_ylim(0.5, 1.01)
+    axes.set_ylim(0.2, 1.01)
     axes.set_ylabel("right answers")
     axes.set_xlabel("length / training length")
     axes.legend(loc="lower left", fontsize=6.0, handlelength=1.8, labelspacing=0.2)
@@ -227,7 +225,7 @@ def draw_files(axes: Axes, table: pd.DataFrame) -> None:
     if table.empty:
         panels.note(axes, "no head read files", x=0.5, y=0.5, ha="center")
         return
-    lines = [(corpus, group) for corpus in corpora(table) for group in FILE_GROUPS]
+    lines = [(corpus, group) for corpus in drawn_corpora(table) for group in FILE_GROUPS]
     for row, (corpus, group) in enumerate(lines):
         mine = table[(table["corpus"] == corpus) & (table["group"] == group)]
         places = row + panels.dodge(len(mine), 0.13)
@@ -239,17 +237,22 @@ def draw_files(axes: Axes, table: pd.DataFrame) -> None:
     for corpus, group in lines:
         uses = table.loc[(table["corpus"] == corpus) & (table["group"] == group), "uses"]
         kind = "blocks" if "scopes=indent" in corpus else "scopes"
-        labels.append(f"{kind}, {FILE_GROUPS[group]}\n{int(uses.iloc[0]) if len(uses) else 0:,} uses")
+        labels.append(f"{kind}, {FILE_GROUPS[group]}: {int(uses.iloc[0]) if len(uses) else 0:,}")
     axes.set_yticks(range(len(lines)), labels)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("right binding")
+    axes.set_xlabel("share of uses with the right binding")
     style.quiet_grid(axes, "x")
 
 
-def corpora(table: pd.DataFrame) -> list[str]:
-    """Python's own scopes first."""
-    return sorted(set(table["corpus"]), key=lambda corpus: ("scopes=indent" in corpus, corpus))
+def drawn_corpora(table: pd.DataFrame) -> list[str]:
+    """Of Python's scopes, and of indented blocks, the largest corpus that was read; the others stand in the rows."""
+    found = []
+    for blocks in (False, True):
+        mine = table[(table["corpus"].str.contains("scopes=indent") == blocks) & (table["group"] == "")]
+        if len(mine):
+            found.append(str(mine.sort_values(["uses", "corpus"])["corpus"].iloc[-1]))
+    return found
 
 
 def file_look(row: dict[Any, Any]) -> tuple[str, dict[str, Any]]:
@@ -293,15 +296,17 @@ def files_told(table: pd.DataFrame) -> str:
     if table.empty:
         return ""
     texts = []
-    for corpus in corpora(table):
+    for corpus in drawn_corpora(table):
         for group in FILE_GROUPS:
             mine = table[(table["corpus"] == corpus) & (table["group"] == group)]
             rates = [f"{reader_name(row)} {row['median']:.4f}" for row in mine.to_dict("records")]
-            texts.append(f"{corpus}, {FILE_GROUPS[group]} ({mine['uses'].iloc[0]:,} uses): {words.listing(rates)}")
+            kind = "blocks" if "scopes=indent" in corpus else "scopes"
+            texts.append(f"{kind}, {FILE_GROUPS[group]} ({mine['uses'].iloc[0]:,} uses): {words.listing(rates)}")
     return (
         "(e) Uses of names in Python files: how often the binding in force is picked among those of its name, without "
         "retraining; medians over seeds, with intervals that take uses as independent; open marks: trained at mixed "
-        f"lengths; grey diamond: the newest binding; grey cross: a random live one. {'; '.join(texts)}."
+        f"lengths; grey diamond: the newest binding; grey cross: a random live one. {'; '.join(texts)}. Scopes are "
+        "those of Python, blocks whatever is indented; the rows beside the figure hold smaller samples too."
     )
 
 
