@@ -172,6 +172,10 @@ def _problem(kind, query, key, value, hidden, signal, level, penalty_scale, scal
     return kernels.Problem._make([kind, parts, *arrays, scale, smoothing, threshold])
 
 
+# The kernels themselves clear what they sum into: torch would do it on its own threads, which keep spinning for
+# milliseconds after any work and take the processor from ours.
+
+
 @torch.library.custom_op("lab::attention", mutates_args=())
 def _forward(
     kind: int,
@@ -190,7 +194,7 @@ def _forward(
     problem = _problem(kind, query, key, value, hidden, signal, level, penalty_scale, scale, smoothing, threshold)
     heads, rows, _ = problem.query.shape
     queries, value_dim = query.shape[1], value.shape[2]
-    out = query.new_zeros(heads, rows, value_dim + -value_dim % kernels.PAD)
+    out = query.new_empty(heads, rows, value_dim + -value_dim % kernels.PAD)
     lse = query.new_empty(heads, queries, dtype=torch.float64)
     outputs = _array(out), _array(lse)
     run_chunks(lambda first, last: kernels.forward(first, last, problem, *outputs), heads * problem.parts)
@@ -223,8 +227,8 @@ def _backward(
     """Gradients of query, key, value, signal, level and penalty_scale."""
     problem = _problem(kind, query, key, value, hidden, signal, level, penalty_scale, scale, smoothing, threshold)
     heads, queries, dim = query.shape
-    d_query = query.new_zeros(problem.query.shape)
-    by_part = [x.new_zeros(heads, problem.parts, *x.shape[1:]) for x in (key, value, signal, level, penalty_scale)]
+    d_query = query.new_empty(problem.query.shape)
+    by_part = [x.new_empty(heads, problem.parts, *x.shape[1:]) for x in (key, value, signal, level, penalty_scale)]
     gradients = kernels.Gradients(*(_array(x) for x in (d_query, *by_part)))
     given = _array(out), _array(lse), _array(_padded(grad))
     run_chunks(lambda first, last: kernels.backward(first, last, problem, *given, gradients), heads * problem.parts)

@@ -67,8 +67,8 @@ class Problem(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Where gradients go: zeros in the shapes of what Problem has under the same name, with an axis of parts, which
-    are for the caller to sum, after that of heads; query has no such axis, and is padded."""
+    """Where gradients go: in the shapes of what Problem has under the same name, with an axis of parts, which are for
+    the caller to sum, after that of heads; query has no such axis, and is padded."""
 
     query: np.ndarray
     key: np.ndarray
@@ -445,6 +445,7 @@ def _forward_rows(head, query, key, value, scale, start, stop, out, lse):
     key_tile, key_columns = np.empty((TILE, dim), query.dtype), np.empty((dim, TILE), query.dtype)
     value_tile = np.empty((TILE, value_dim), query.dtype)
     top, sums, none = np.full(stop - start, -math.inf), np.zeros(stop - start), np.empty(0)
+    out[start:stop] = 0
     for t in range(tiles):
         first, last = t * TILE, min(keys, (t + 1) * TILE)
         begin = max(start, (first - first_row) // ROWS * ROWS)
@@ -476,8 +477,8 @@ def _forward_rows(head, query, key, value, scale, start, stop, out, lse):
 def forward(first_item, last_item, problem, out, lse):
     """Output and log sums of items first_item .. last_item-1, where item = head * parts + part, last part first.
 
-    out: (heads, rows, value_dim), zeros, padded like the query. lse: (heads, queries) float64, +inf for a row that
-    sees no key.
+    out: (heads, rows, value_dim), padded like the query. lse: (heads, queries) float64, +inf where no key is seen.
+    Both are written whole.
     """
     for item in range(first_item, last_item):
         n, part = item // problem.parts, problem.parts - 1 - item % problem.parts
@@ -725,11 +726,15 @@ def _backward_rows(
 def backward(first_item, last_item, problem, out, lse, grad, gradients):
     """Gradients of items first_item .. last_item-1, given the gradient `grad` of the output.
 
-    Items are those of `forward`; out is unpadded, grad is padded like the query.
+    Items are those of `forward`; out is unpadded, grad is padded like the query. The gradients are written whole.
     """
     for item in range(first_item, last_item):
         n, part = item // problem.parts, problem.parts - 1 - item % problem.parts
         start, stop = _rows(part, problem.parts, problem.query.shape[1])
+        gradients.query[n, start:stop] = 0
+        gradients.key[n, part], gradients.value[n, part] = 0, 0
+        gradients.signal[n, part], gradients.level[n, part] = 0, 0
+        gradients.penalty_scale[n, part] = 0
         if start < stop:
             head = _prepare(problem, n)
             gradients.penalty_scale[n, part] = _backward_rows(
