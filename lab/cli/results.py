@@ -65,7 +65,8 @@ def results(
         if frames.cells.empty:
             raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
         missing = missing_cells(path, name, frames)
-        summary = best_dimensions(summarise(frames)) if best else summarise(frames)
+        summary = summarise(frames, chance_at=_tested_factors(frames) if format == "table" else None)
+        summary = best_dimensions(summary) if best else summary
     if format == "csv":
         print(summary.drop(columns="config").to_csv(index=False, lineterminator="\n"), end="")
     elif format == "json":
@@ -180,6 +181,13 @@ def shown_factors(measured: Sequence[float]) -> list[float]:
     """The training length and 8 times that, or the longest that was measured; what there is, without those."""
     far = 8.0 if 8.0 in measured else max(measured, default=1.0)
     return [factor for factor in dict.fromkeys((1.0, far)) if factor in measured] or list(measured[:1])
+
+
+def _tested_factors(frames: "Frames") -> list[float]:
+    """The lengths of the table: at these the chance line is shown."""
+    rows = frames.evaluations
+    tests = rows[(rows["split"] == "test") & (rows["task"] == rows["train_task"])]
+    return shown_factors(sorted(set(tests["factor"]) - {0.0}))
 
 
 def _factors(summary: "pd.DataFrame") -> list[float]:

@@ -1,5 +1,6 @@
 """Results as pandas tables, the same from a store and from published CSVs."""
 
+import gc
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -145,9 +146,15 @@ def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
 def _rows(store: Store, query: str, cells: Sequence[str], order: str = "") -> list[Any]:
     """The rows of these cells, in few queries: a question for every cell would take longer than its answer."""
     rows = []
-    for start in range(0, len(cells), MOST_VALUES):
-        some = cells[start : start + MOST_VALUES]
-        rows += store.rows(f"{query} WHERE cell IN ({', '.join('?' * len(some))}) {order}", some)
+    collecting = gc.isenabled()
+    gc.disable()  # a hundred thousand new tuples would set it searching again and again, for nothing
+    try:
+        for start in range(0, len(cells), MOST_VALUES):
+            some = cells[start : start + MOST_VALUES]
+            rows += store.rows(f"{query} WHERE cell IN ({', '.join('?' * len(some))}) {order}", some)
+    finally:
+        if collecting:
+            gc.enable()
     return rows
 
 

@@ -47,12 +47,11 @@ class TaskConfig(_Config):
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
-        from lab.tasks import make_task
-
-        task: Any = make_task(self.name, **self.options)
-        given = {name: value for name, value in task.options().items() if name in self.options}
-        default = {field.name: _plain(field.default) for field in dataclasses.fields(task)}
-        kept = {name: given[name] for name in sorted(given) if given[name] != default[name]}
+        try:
+            given = json.dumps(self.options, sort_keys=True)
+        except TypeError:  # no value of JSON: the task refuses it by name
+            given = ""
+        kept = json.loads(_kept_options(self.name, given)) if given else _kept(self.name, self.options)
         self.__dict__["options"] = kept  # the model is frozen for everyone else
         return self
 
@@ -214,6 +213,22 @@ class Plan:
                 if missing:
                     units.append(Unit(cell, missing))
         return units
+
+
+@lru_cache(maxsize=1024)
+def _kept_options(task: str, options: str) -> str:
+    """As `_kept`, for and as JSON: a plan names the same few tasks in all of its cells."""
+    return json.dumps(_kept(task, json.loads(options)))
+
+
+def _kept(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a task that differ from its defaults, sorted, as the task has them."""
+    from lab.tasks import make_task
+
+    task: Any = make_task(name, **options)
+    given = {option: value for option, value in task.options().items() if option in options}
+    default = {field.name: _plain(field.default) for field in dataclasses.fields(task)}
+    return {option: given[option] for option in sorted(given) if given[option] != default[option]}
 
 
 @lru_cache(maxsize=1024)

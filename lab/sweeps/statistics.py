@@ -1,6 +1,7 @@
 """From rows per seed to the numbers that are reported: chosen learning rates, success counts, intervals, quartiles."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,12 @@ def chosen_cells(frames: Frames) -> pd.DataFrame:
 
 
 def summarise(
-    frames: Frames, plan: Plan | None = None, *, evaluated_on: str | None = None, confidence: float = 0.95
+    frames: Frames,
+    plan: Plan | None = None,
+    *,
+    evaluated_on: str | None = None,
+    confidence: float = 0.95,
+    chance_at: Collection[float] | None = None,
 ) -> pd.DataFrame:
     """One row per experiment, preset, task, head, dim and variant, at the learning rate chosen on validation data.
 
@@ -75,7 +81,8 @@ def summarise(
     missing                    with a plan: how many seeds of the whole grid of rates are not in the frames
 
     `evaluated_on` is the label of the task whose test sequences are summarised, by default the task trained on. With a
-    plan, a configuration of which nothing is there has a row with n = 0.
+    plan, a configuration of which nothing is there has a row with n = 0. `chance_at`: the factors at which the chance
+    line, which takes sampling sequences, is worth waiting for; all by default.
     """
     everything = frames if plan is None else with_planned(plan, frames)
     chosen = chosen_cells(everything)
@@ -85,7 +92,7 @@ def summarise(
     rows = []
     for cell, config in zip(chosen["cell"], chosen["config"]):
         at = {factor: measured.get((cell, factor), _NO_ROWS) for factor in factors}
-        rows.append(_statistics(at, _task(config, evaluated_on), confidence))
+        rows.append(_statistics(at, _task(config, evaluated_on), confidence, chance_at))
     table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
     return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
 
@@ -102,7 +109,9 @@ def _by_cell_and_factor(tests: pd.DataFrame) -> dict[Any, np.ndarray]:
     return {key: values[rows] for key, rows in groups.items()}
 
 
-def _statistics(measured: dict[float, np.ndarray], task: TaskConfig, confidence: float) -> dict[str, Any]:
+def _statistics(
+    measured: dict[float, np.ndarray], task: TaskConfig, confidence: float, chance_at: Collection[float] | None
+) -> dict[str, Any]:
     """The statistics of one cell, from its test rows by factor, columns MEASURED."""
     first = 1.0 if 1.0 in measured else min(measured, default=None)
     row = _counts(_NO_ROWS if first is None else measured[first], confidence)
@@ -114,7 +123,9 @@ def _statistics(measured: dict[float, np.ndarray], task: TaskConfig, confidence:
         quartiles = np.quantile(values, list(QUARTILES.values()), axis=0)
         for metric, of_metric in zip(METRICS, quartiles.T):
             row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, of_metric)}
-        if factor > 0 and len(rows):  # tasks of files have no factor and no length to sample at
+        if (
+            factor > 0 and len(rows) and (chance_at is None or factor in chance_at)
+        ):  # tasks of files have no factor and no length to sample at
             chance = chance_level(task, int(rows[0, MEASURED.index("length")]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
             loss = np.median(rows[:, MEASURED.index("excess_loss")])
