@@ -59,6 +59,8 @@ def fpa_attention(
         "fpa_attention", query, key, value, field=field, level=level, key_mask=key_mask, penalty_scale=penalty_scale
     )
     threshold = _threshold(key.shape[-2], logit_bound, tolerance)
+    if not 0.0 <= smoothing < math.inf:
+        raise InputError(f"fpa_attention: smoothing: expected a finite number from 0 up, got {smoothing}")
     unfit = _unfit(bias, penalty_scale, query, key, value, field, level, key_mask)
     if unfit:
         _say_once(f"fpa_attention: no compiled path for {unfit}; using the reference operations")
@@ -282,6 +284,9 @@ def _heads(
     if value.shape[-2] != keys:
         raise InputError(f"{name}: value: expected {keys} positions, as the key has, got {_shape(value)}")
     leads = {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}
+    mask = by_key.get("key_mask")
+    if mask is not None and mask.dtype != torch.bool:
+        raise InputError(f"{name}: key_mask: expected booleans, True where a key may be read, got {mask.dtype}")
     if isinstance(penalty_scale, Tensor):
         leads["penalty_scale"] = penalty_scale.shape[:-2]
     for argument, of_key in by_key.items():
