@@ -8,6 +8,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "length": "experiments.length",
     "ablations": "experiments.ablations",
     "rivals": "experiments.rivals",
+    "audit": "experiments.audit",
     "scoped_lookup": "experiments.scoped_lookup",
     "minimum_dimension": "experiments.minimum_dimension",
 }

@@ -124,6 +124,21 @@ class TwoLayerConfig(_Config):
         return f"{name}-mlp" if self.mlp else name
 
 
+class ReaderConfig(_Config):
+    """No head but a reader that knows less than a task asks for, or all of it ("optimum"): what heads are held against.
+
+    Nothing is trained. Which readers a task has is in `lab.heads.reader`.
+    """
+
+    kind: Literal["reader"] = "reader"
+    dim: int = Field(default=0, ge=0, le=0)
+    name: str
+
+    @property
+    def label(self) -> str:
+        return f"reader-{self.name.replace(' ', '-')}"
+
+
 HeadConfig = Annotated[
     SoftmaxConfig
     | FoxConfig
@@ -132,7 +147,8 @@ HeadConfig = Annotated[
     | FpaRecencyConfig
     | SelectiveConfig
     | StickBreakingConfig
-    | TwoLayerConfig,
+    | TwoLayerConfig
+    | ReaderConfig,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter = TypeAdapter(HeadConfig)
@@ -146,6 +162,7 @@ CONFIGS: dict[str, type[_Config]] = {
     "selective": SelectiveConfig,
     "stick_breaking": StickBreakingConfig,
     "two_layer": TwoLayerConfig,
+    "reader": ReaderConfig,
 }
 
 LABELS: dict[str, dict[str, Any]] = {

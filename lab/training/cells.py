@@ -22,14 +22,18 @@ TRAINED_ELSEWHERE = {
     "subset-free": "lab.training.families",
 }
 
+# Cells in which nothing is trained: what readers reach that are no heads.
+READ_ONLY = "lab.training.reading_cells"
+
 # Share of a unit's progress that training takes; the rest is reading.
 _TRAINING_SHARE = 0.7
 
 
 def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None, *, device: str = "cpu") -> CellResult:
     """Trains the cell's head for every seed and measures it; the same numbers whatever block the seeds are in."""
-    if cell.task.name in TRAINED_ELSEWHERE:
-        return import_module(TRAINED_ELSEWHERE[cell.task.name]).run_cell(cell, seeds, progress, device=device)
+    elsewhere = READ_ONLY if cell.head.kind == "reader" else TRAINED_ELSEWHERE.get(cell.task.name)
+    if elsewhere:
+        return import_module(elsewhere).run_cell(cell, seeds, progress, device=device)
     if cell.recipe.start != "random":
         raise InputError(f"{cell.task.label}: start: {cell.recipe.start}: expected random; only subset-free has others")
     report = progress or (lambda fraction: None)

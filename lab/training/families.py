@@ -73,6 +73,8 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
 def start(task: SubsetFree, config: HeadConfig, recipe: Recipe, seeds: Sequence[int]) -> Head:
     """The heads before training. InputError for heads and options that families are not trained with."""
     check(task, config)
+    if recipe.permute_targets:
+        raise InputError(f"recipe: permute_targets: all targets of {task.name} are trained on; none is held out")
     head = make_head(
         config,
         len(task.vocabulary),

@@ -30,7 +30,6 @@ from jaxtyping import Float, Float64
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from lab.errors import InputError
 from lab.heads.base import Head, make_head
 from lab.heads.config import HeadConfig
 from lab.profiling import Timers
@@ -150,6 +149,17 @@ def lookup_loss(head: Head, readout: Readout, batch: LookupBatch, *, smoothing: 
     return _LookupStep.apply(batch, scale, float(smoothing), *parts, readout.table())
 
 
+class PermutedAnswers(LookupBatch):
+    """A control that must not succeed: every query is answered by one half a batch away, of the same seed's."""
+
+    def answers(self):
+        answers = super().answers()
+        for own in answers.reshape(len(answers), -1):
+            scored = np.flatnonzero(own >= 0)
+            own[scored] = np.roll(own[scored], len(scored) // 2)
+        return answers
+
+
 def train_lookup(
     task: ScopedLookup,
     config: HeadConfig,
@@ -161,11 +171,8 @@ def train_lookup(
 ) -> TrainedLookup:
     """Trains one head and one readout per seed on the answers; arguments as of `lab.training.ensemble.train`.
 
-    Raises TypeError for a head whose logits the compiled pass does not know (see `attention_parts`), and InputError for
-    a recipe that permutes targets: there are none.
+    Raises TypeError for a head whose logits the compiled pass does not know (see `attention_parts`).
     """
-    if recipe.permute_targets:
-        raise InputError(f"recipe: permute_targets: {task.name} is trained on answers, not on target sets")
     timed = timers or Timers()
     lengths = recipe.lengths or (task.train_length,)
     scales = {name: getattr(recipe, name) for name in ("initial_scale", "initial_drift", "content_scale")}
@@ -195,6 +202,8 @@ def train_lookup(
         with timed("data"):
             length = lengths[step % len(lengths)]
             batch = _sample(task, "train", head.seeds, step * recipe.batch, recipe.batch, length)
+            if recipe.permute_targets:
+                batch = PermutedAnswers(*(getattr(batch, field.name) for field in fields(batch)))
         with timed("forward and backward"):
             optimiser.zero_grad(set_to_none=True)
             lookup_loss(head, readout, batch, smoothing=smoothing(recipe, step)).sum().backward()

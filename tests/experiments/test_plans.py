@@ -133,3 +133,19 @@ def test_rivals_meet_on_the_same_tasks_with_grids_of_rates():
     for (_, label, _), grid in rates.items():
         expected = {0.1} if label.startswith("fpa") else {0.003, 0.01, 0.03} if label in rivals.DEEP else {0.01, 0.1}
         assert grid == expected
+
+
+def test_the_audit_takes_every_task_that_draws_sequences_with_readers_and_controls():
+    from experiments import audit
+    from lab.tasks import TASKS as REGISTERED
+
+    whole = audit.plan("paper")
+    assert {cell.task.name for cell in whole.cells} == {name for name in REGISTERED if not name.startswith("source")}
+    readers = Counter(cell.task.name for cell in whole.cells if cell.head.kind == "reader")
+    assert readers == {**dict.fromkeys(readers, 6), "scoped-lookup": 5}
+    controls = Counter(cell.task.name for cell in whole.cells if cell.recipe.permute_targets)
+    assert controls == dict.fromkeys(set(readers) - {"subset-free"}, 1)
+    for cell in whole.cells:
+        if cell.recipe.permute_targets:
+            plain = cell.model_copy(update={"recipe": cell.recipe.model_copy(update={"permute_targets": False})})
+            assert plain in whole.cells

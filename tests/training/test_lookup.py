@@ -14,7 +14,7 @@ from lab.heads import head_config, make_head
 from lab.ops import reference
 from lab.sweeps.plan import Cell, Evaluation, TaskConfig
 from lab.tasks import make_task
-from lab.training import Recipe, run_cell
+from lab.training import Recipe, lookup, run_cell
 from lab.training.lookup import (
     IN_FORCE,
     LIVE,
@@ -148,9 +148,25 @@ def test_a_seed_alone_equals_itself_in_a_block():
         assert not torch.equal(block.readout.value[0], block.readout.value[1])
 
 
-def test_targets_that_are_none_cannot_be_permuted():
-    with pytest.raises(InputError, match="permute_targets: scoped-lookup is trained on answers"):
-        train_lookup(task(), head_config("fox-gate0", 1), Recipe(permute_targets=True), (0,))
+def test_permuted_answers_are_those_of_other_queries_of_the_same_seed(monkeypatch):
+    seen = []
+
+    def watched(head, readout, batch, *, smoothing):
+        seen.append(batch)
+        return loss(head, readout, batch, smoothing=smoothing)
+
+    loss = lookup.lookup_loss
+    monkeypatch.setattr(lookup, "lookup_loss", watched)
+    for permute in (False, True):
+        recipe = Recipe(steps=1, batch=4, permute_targets=permute)
+        train_lookup(task(), head_config("fox-gate0", 1), recipe, (0, 1))
+    own, other = (batch.answers() for batch in seen)
+    assert np.array_equal(seen[0].tokens, seen[1].tokens)
+    assert np.array_equal(own >= 0, other >= 0)
+    for s in range(2):
+        scored = own[s][own[s] >= 0]
+        assert np.array_equal(other[s][other[s] >= 0], np.roll(scored, len(scored) // 2))
+    assert not np.array_equal(own, other)
 
 
 def test_heads_with_other_logits_are_refused():
