@@ -129,8 +129,9 @@ def target_loss(
 ) -> Float[Tensor, " seeds"]:
     """Mean cross-entropy of each seed over its queries; batch arrays as in lab.tasks.Batch, as tensors.
 
-    ValueError when a query stands at a row that `logits` lacks.
+    ValueError when shapes or tokens do not fit one another, or when a query stands at a row that `logits` lacks.
     """
+    _check(logits, tokens, death, queries)
     if isinstance(logits, DenseLogits):
         return reference_target_loss(logits, tokens, death, queries, smoothing=smoothing)
     obstacle = _obstacle(logits, death)
@@ -140,6 +141,22 @@ def target_loss(
     if isinstance(logits, PositionLogits):
         return _position_loss(logits, death, queries, smoothing)
     return _token_loss(logits, tokens, death, queries, smoothing)
+
+
+def _check(logits: Logits, tokens: Tensor, death: Tensor, queries: Tensor) -> None:
+    """Compiled loops read and write wherever they are told to, so nothing reaches them that does not fit."""
+    shape = tuple(tokens.shape)
+    given = {"death": death, "queries": queries}
+    if not isinstance(logits, DenseLogits):
+        given |= {name: getattr(logits, name, None) for name in ("gate", "log_gate", "field", "level")}
+        given |= {name: getattr(logits, name)[..., 0] for name in ("query", "key") if hasattr(logits, name)}
+    for name, x in given.items():
+        if x is not None and tuple(x.shape) != shape:
+            raise ValueError(f"{name}: expected the shape of tokens, {shape}, got {tuple(x.shape)}")
+    if isinstance(logits, TokenLogits) and tokens.numel():
+        vocab = logits.table.shape[1]
+        if int(tokens.min()) < 0 or int(tokens.max()) >= vocab:
+            raise ValueError(f"tokens: expected 0 to {vocab - 1}, the tokens of the table")
 
 
 def _obstacle(logits: TokenLogits | PositionLogits, death: Tensor) -> str | None:
@@ -237,7 +254,11 @@ def read_sequences(
     death: Int[Tensor, "seeds batch length"],
     queries: Int[Tensor, "seeds batch length"],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the metrics over each sequence's queries, and the extremes of window and gap; see `reading.read`."""
+    """Sums of the metrics over each sequence's queries, and the extremes of window and gap; see `reading.read`.
+
+    ValueError as in `target_loss`.
+    """
+    _check(logits, tokens, death, queries)
     if not isinstance(logits, TokenLogits):
         matrix = logits.dense(tokens).detach()
         _first_row(matrix, queries)

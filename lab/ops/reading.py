@@ -108,6 +108,8 @@ def _score_row(i, count, dies, logit, drop, weight, total, unit, out, extremes):
     if total == 0.0:
         total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
     size, logit_sum, low, high, outside = _logits_on_target(i, logit, drop, dies)
+    if size == 0:
+        return  # As in the definition, an empty target is not scored.
     missing, on_target, least, most = _weights_on_target(i, dies, weight, total / size)
     threshold = 0.5 * total / size
     excess = math.log(total) + unit - logit_sum / size - math.log(size)
@@ -127,9 +129,10 @@ def _score_row(i, count, dies, logit, drop, weight, total, unit, out, extremes):
 
 
 @njit(cache=True, nogil=True)
-def _undefine(out):
+def _undefine(out, extremes):
     """What a sequence with a nan in its logits reads: nothing is exact, everything else is nan."""
     out[1:4], out[4], out[5:8] = math.nan, 0.0, math.nan
+    extremes[:] = math.nan
 
 
 @njit(cache=True, nogil=True)
@@ -244,7 +247,7 @@ def first_moved(i, field, low):
         return i
     j = max(0, i - 1)
     while j > 0 and field[j] > field[i]:
-        j = low[j]
+        j = low[j] if low[j] < j else j - 1  # +inf moved nothing, so it leads nowhere
     return j
 
 
@@ -316,7 +319,7 @@ def _read_tables(
                 total, unit = _weigh_from_logits(i, logit, drop, weight)
             _score_row(i, count, dies, logit, drop, weight, total, unit, sums[n], extremes[n])
         if broken or (kind == FOX and any_nan(gate[n])) or (kind == FPA and (any_nan(field[n]) or any_nan(level[n]))):
-            _undefine(sums[n])
+            _undefine(sums[n], extremes[n])
 
 
 @njit(cache=True, nogil=True)
@@ -343,7 +346,7 @@ def _read_matrices(start, stop, death, queries, log_weight, normalised, sums, ex
             _score_row(i, count, dies, logit, drop, weight, total, unit, sums[n], extremes[n])
             dies[i + 1 : length] = death[n, i + 1 :]
             if any_nan(logit[: i + 1]):
-                _undefine(sums[n])
+                _undefine(sums[n], extremes[n])
 
 
 def read(kind, tokens, death, queries, table, bias, gate, field, level, scale):

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ops import dispatch, reading
-from lab.ops.dispatch import DenseLogits, TokenLogits, dense_targets, read_sequences, reference_target_loss, target_loss
+from lab.ops.dispatch import (
+    DenseLogits,
+    PositionLogits,
+    TokenLogits,
+    dense_targets,
+    read_sequences,
+    reference_target_loss,
+    target_loss,
+)
 from lab.ops.step_ops import token_step, wide_token_step
 from tests.ops import oracle
 
@@ -368,11 +376,13 @@ def test_a_nan_is_a_nan_loss_and_reading_of_its_seed_alone(factor):
     broken = replace(logits, **{name: values})
     for path in (target_loss, reference_target_loss):
         assert path(broken, *batch).isnan().tolist() == [False, True, False]
-    sums, _ = read_sequences(broken, *batch)
+    sums, extremes = read_sequences(broken, *batch)
     columns = {column: sums[..., n].sum(1) for n, column in enumerate(reading.READ_COLUMNS)}
     for column in ("loss", "excess_loss", "tv", "mass", "window"):
         assert np.isnan(columns[column]).tolist() == [False, True, False], column
     assert np.isfinite(columns["exact"]).all()
+    assert np.isnan(extremes[1]).any()
+    assert not np.isnan(extremes[[0, 2]]).any()
     if name != "table" and name != "bias":
         assert np.isnan(sums[1, :, 1]).tolist() == [True, False]  # the other sequence of the seed is read
 
@@ -450,6 +460,45 @@ def test_metrics_at_literal_values():
     assert read["window"] == pytest.approx(2 * gap)
     assert read["gap_rows"] == 0
     assert extremes[0, 0, 1] == inf
+
+
+@pytest.mark.parametrize(
+    "field", [[0, 1, inf, 0.5, 2], [inf, inf, inf, inf, inf], [3, inf, inf, 1, 0], [-inf, 1, inf, -inf, 0]]
+)
+def test_infinite_fields_are_read_as_the_definition_says(field):
+    logits, tokens, death, _ = problem("fpa", (1, 1, 5), seed=4)
+    queries = ((death[..., None, :] > torch.arange(5)[:, None]).tril().any(-1)).long()
+    logits = replace(logits, field=torch.tensor([[field]], dtype=torch.float64))
+    expected = read_sequences(DenseLogits(logits.dense(tokens)), tokens, death, queries)
+    for actual, wanted in zip(read_sequences(logits, tokens, death, queries), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_a_query_with_an_empty_target_is_not_read():
+    for kind in KINDS:
+        logits, tokens, death, queries = problem(kind, (2, 2, 6), seed=5)
+        death[0], queries[0] = 0, 1
+        dense = DenseLogits(logits.dense(tokens))
+        for path in (logits, dense):
+            sums, _ = read_sequences(path, tokens, death, queries)
+            assert (sums[0] == 0).all()
+            assert (sums[1, :, 0] == queries[1].sum(-1).numpy()).all()
+
+
+@pytest.mark.parametrize("door", [target_loss, read_sequences])
+def test_what_does_not_fit_never_reaches_the_compiled_loops(door):
+    logits, tokens, death, queries = problem("fpa", (2, 2, 5))
+    with pytest.raises(ValueError, match="tokens: expected 0 to 2"):
+        door(logits, tokens + 1, death, queries)
+    with pytest.raises(ValueError, match="tokens: expected 0 to 2"):
+        door(logits, tokens - 1, death, queries)
+    with pytest.raises(ValueError, match="death: expected the shape of tokens"):
+        door(logits, tokens, death[:, :1], queries)
+    with pytest.raises(ValueError, match=r"field: expected the shape of tokens, \(2, 2, 5\), got \(1, 2, 5\)"):
+        door(replace(logits, field=logits.field[:1]), tokens, death, queries)
+    query = torch.zeros(2, 2, 4, 1)
+    with pytest.raises(ValueError, match="query: expected the shape of tokens"):
+        door(PositionLogits("softmax", query, query, 1.0), tokens, death, queries)
 
 
 def test_weights_of_zero_are_read_as_what_they_miss():
