@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ def stdout_console() -> "Console":
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", left: int = 1) -> None:
     """A table whose first `left` columns are text and whose other columns are numbers."""
+    shown = [[text(value) for value in row] for row in rows]
+    if not title and not sys.stdout.isatty() and (lines := _plain_table([*header], shown, left)):
+        print("\n".join(lines))
+        return
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -32,9 +37,35 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: 
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index < left else "right", overflow="fold", no_wrap=index >= left)
-    for row in rows:
-        table.add_row(*(escape(text(value)) for value in row))
+    for row in shown:
+        table.add_row(*map(escape, row))
     stdout_console().print(table)
+
+
+def _plain_table(header: list[str], rows: list[list[str]], left: int) -> list[str]:
+    """The lines that Rich prints away from a terminal, in a tenth of its time; none when it would break lines."""
+    columns = list(zip(header, *rows))
+    widths = [max(map(len, column)) for column in columns]
+    total = sum(widths) + 3 * (len(widths) - 1)
+    if total + 2 > WIDTH_WHEN_PIPED or not all(_narrow(word) for column in columns for word in column):
+        return []
+
+    def line(words: Sequence[str]) -> str:
+        padded = [
+            word.ljust(width) if k < left else word.rjust(width) for k, (word, width) in enumerate(zip(words, widths))
+        ]
+        return f" {'   '.join(padded)} "
+
+    blank = " " * (total + 2)
+    return [blank, line(header), f" {'─' * total} ", *map(line, rows), blank]
+
+
+def _narrow(word: str) -> bool:
+    """Whether every character takes one column of a terminal."""
+    return (word.isascii() and word.isprintable()) or all(
+        unicodedata.east_asian_width(character) not in "WF" and unicodedata.category(character)[0] not in "MC"
+        for character in word
+    )
 
 
 def text(value: Any) -> str:

@@ -89,3 +89,21 @@ def test_task_options():
             task_options([bad])
     with pytest.raises(InputError, match="--option: a: "):
         task_options(["a=[1"])
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "left"),
+    [
+        (["a", "bbb", "c"], [["x", 1, None], ["longer", 22222, 0.5]], 1),
+        (["task", "95% interval"], [["[bold]x[/bold]", "0.00–0.21"], ["↓ 0.048", True]], 1),
+        (["a"], [], 1),
+        (["name", "what"], [["日本語", "wide"], ["e\u0301", "combined"]], 2),
+        (["name", "what"], [["x" * 150, "y" * 150]], 2),
+    ],
+)
+def test_tables_away_from_a_terminal_are_those_of_rich(capsys, monkeypatch, header, rows, left):
+    console.print_table(header, rows, left=left)
+    quick = capsys.readouterr().out
+    monkeypatch.setattr(console, "_plain_table", lambda *arguments: [])
+    console.print_table(header, rows, left=left)
+    assert quick == capsys.readouterr().out
