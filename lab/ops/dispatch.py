@@ -146,14 +146,16 @@ def target_loss(
 def _check(logits: Logits, tokens: Tensor, death: Tensor, queries: Tensor) -> None:
     """Compiled loops read and write wherever they are told to, so nothing reaches them that does not fit."""
     shape = tuple(tokens.shape)
-    given = {"death": death, "queries": queries}
+    shapes = {"death": death.shape, "queries": queries.shape}
     if not isinstance(logits, DenseLogits):
-        given |= {name: getattr(logits, name, None) for name in ("gate", "log_gate", "field", "level")}
-        given |= {name: getattr(logits, name)[..., 0] for name in ("query", "key") if hasattr(logits, name)}
-    for name, x in given.items():
-        if x is not None and tuple(x.shape) != shape:
-            raise ValueError(f"{name}: expected the shape of tokens, {shape}, got {tuple(x.shape)}")
-    if isinstance(logits, TokenLogits) and tokens.numel():
+        factors = {name: getattr(logits, name, None) for name in ("gate", "log_gate", "field", "level")}
+        shapes |= {name: x.shape for name, x in factors.items() if x is not None}
+    if isinstance(logits, PositionLogits):
+        shapes |= {"query": logits.query.shape[:-1], "key": logits.key.shape[:-1]}
+    for name, given in shapes.items():
+        if tuple(given) != shape:
+            raise ValueError(f"{name}: expected the shape of tokens, {shape}, got {tuple(given)}")
+    if isinstance(logits, TokenLogits) and tokens.numel() and tokens.device.type == "cpu":
         vocab = logits.table.shape[1]
         if int(tokens.min()) < 0 or int(tokens.max()) >= vocab:
             raise ValueError(f"tokens: expected 0 to {vocab - 1}, the tokens of the table")

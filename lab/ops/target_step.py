@@ -66,17 +66,17 @@ def _any_nan(row):
 
 
 @njit(cache=True, nogil=True)
-def _dots1(i, dim, c, query, key, start, out):
-    """out = start + one coordinate of the inner products of row i's query with every key so far."""
-    q0 = load(query, i * dim + c)
+def _dots1(i, at, dim, c, query, key, start, out):
+    """out = start + one coordinate of the inner products of row i's query, at vector `at`, with every key so far."""
+    q0 = load(query, at + c)
     for j in range(i + 1):
         store(out, j, load(start, j) + q0 * load(key, j * dim + c))
 
 
 @njit(cache=True, nogil=True)
-def _dots4(i, dim, c, query, key, start, out):
+def _dots4(i, at, dim, c, query, key, start, out):
     """The same for four coordinates at once."""
-    n = i * dim + c
+    n = at + c
     q0, q1, q2, q3 = load(query, n), load(query, n + 1), load(query, n + 2), load(query, n + 3)
     for j in range(i + 1):
         n = j * dim + c
@@ -85,17 +85,17 @@ def _dots4(i, dim, c, query, key, start, out):
 
 
 @njit(cache=True, nogil=True)
-def _logits(i, dim, query, key, offset, logit):
-    """logit[j] = query_i . key_j + offset_j for every key so far."""
+def _logits(i, at, dim, query, key, offset, logit):
+    """logit[j] = query_i . key_j + offset_j for every key so far; the query stands at vector `at`."""
     if dim == 0:
         logit[: LANES * (i + 1)] = offset[: LANES * (i + 1)]
     c, start = 0, offset
     while c < dim:
         if c + 4 <= dim:
-            _dots4(i, dim, c, query, key, start, logit)
+            _dots4(i, at, dim, c, query, key, start, logit)
             c += 4
         else:
-            _dots1(i, dim, c, query, key, start, logit)
+            _dots1(i, at, dim, c, query, key, start, logit)
             c += 1
         start = logit
 
@@ -167,13 +167,28 @@ def _spread4(i, dim, c, d_logit, query, key, d_query, d_key):
 
 
 @njit(cache=True, nogil=True)
-def _spread_to_query(i, dim, d_logit, key, d_query):
-    """The query's share alone, for keys that are not learned."""
-    for c in range(dim):
-        d0 = splat(key, 0)
+def _query_of_token(i, vocab, dim, names, table, query):
+    """The query of row i, if queries are rows of the table by token: names[i] its token, table (V, V) by lanes."""
+    name, zero = load(names, i), splat(query, 0)
+    for b in range(dim):
+        value = zero
+        for a in range(vocab if b < vocab else 0):
+            value = select(name >= splat(query, a), load(table, a * vocab + b), value)
+        store(query, b, value)
+
+
+@njit(cache=True, nogil=True)
+def _spread_to_table(i, vocab, dim, d_logit, names, key, d_table):
+    """Hands the gradient of row i's logits to the row's line of the table; keys are unit vectors of their tokens."""
+    name, zero = load(names, i), splat(key, 0)
+    for b in range(vocab):
+        of_token = zero
         for j in range(i + 1):
-            d0 = d0 + load(d_logit, j) * load(key, j * dim + c)
-        store(d_query, i * dim + c, d0)
+            of_token = of_token + load(d_logit, j) * load(key, j * dim + b)
+        for a in range(vocab):
+            here = select(name >= splat(key, a), of_token, zero)
+            here = select(name > splat(key, a), zero, here)
+            store(d_table, a * vocab + b, load(d_table, a * vocab + b) + here)
 
 
 @njit(cache=True, nogil=True)
@@ -285,8 +300,9 @@ def _bias_gradient(i, d_logit, d_bias):
 @njit(cache=True, nogil=True)
 def _loss_of_row(i, share, top, total, size, on_target, loss):
     """Adds row i to the loss of its sequences; returns the factors of weights and targets in the logits' gradient."""
-    nothing, n = splat(loss, 0), load(share, i)
-    full, keys = wide(total), larger(wide(size), splat(loss, 1))
+    nothing, keys = splat(loss, 0), wide(size)
+    n = select(keys > nothing, load(share, i), nothing)  # An empty target is not scored.
+    full, keys = wide(total), larger(keys, splat(loss, 1))
     value = log(full) + wide(top) - wide(on_target) / keys
     store(loss, 0, load(loss, 0) + select(n > nothing, n * value, nothing))
     return n / full, n / keys
@@ -295,10 +311,13 @@ def _loss_of_row(i, share, top, total, size, on_target, loss):
 class _Work(NamedTuple):
     """What a block of sixteen sequences is computed in: arrays of lanes, made once and used for every block."""
 
+    # By position the queries and keys and their gradients. By token: one query, keys that are unit vectors, the table's
+    # gradient, the table.
     query: np.ndarray
     key: np.ndarray
     d_query: np.ndarray
     d_key: np.ndarray
+    names: np.ndarray
     bias: np.ndarray
     d_bias: np.ndarray
     offset: np.ndarray
@@ -319,18 +338,20 @@ class _Work(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _new_work(like, length, dim, width):
+def _new_work(like, length, dim, width, vocab):
     size, dtype = LANES * length, like.dtype
-    query, key, d_query, d_key = np.empty((4, size * dim), dtype)
+    queries, table = (size * dim, size * dim) if vocab == 0 else (LANES * dim, LANES * vocab * vocab)
+    query, key = np.empty(queries, dtype), np.empty(size * dim, dtype)
+    d_query, d_key = np.empty(table, dtype), np.empty(table, dtype)
     bias, d_bias = np.empty((2, LANES * width), dtype)
     offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
-    wall, slope, run_end = np.empty((3, size), dtype)
+    names, wall, slope, run_end = np.empty((4, size), dtype)
     d_field, d_level = np.empty((2, size + LANES), dtype)
     field, level, share = np.empty((3, size))
     loss = np.empty(LANES)
     return _Work(
-        query, key, d_query, d_key, bias, d_bias, offset, with_bias, logit, dies, collected, wall, slope, run_end,
-        d_field, d_level, field, level, share, loss,
+        query, key, d_query, d_key, names, bias, d_bias, offset, with_bias, logit, dies, collected,
+        wall, slope, run_end, d_field, d_level, field, level, share, loss,
     )  # fmt: skip
 
 
@@ -339,7 +360,7 @@ def _begin(kind, first, bias, gate, field, level, death, share, w):
     """Loads what a block's sequences have beside queries and keys, and clears what is added to."""
     _to_lanes(death, first, w.dies)
     _to_lanes(share, first, w.share)
-    w.offset[:], w.collected[:], w.d_query[:], w.d_key[:], w.loss[:] = 0, 0, 0, 0, 0
+    w.offset[:], w.collected[:], w.d_query[:], w.loss[:] = 0, 0, 0, 0
     if w.bias.size > 0:
         _to_lanes(bias, first, w.bias)
         w.d_bias[:] = 0
@@ -352,11 +373,11 @@ def _begin(kind, first, bias, gate, field, level, death, share, w):
 
 
 @njit(cache=True, nogil=True)
-def _rows(kind, length, dim, keys_too, penalty_scale, smoothing, work):
-    """The pass over the rows."""
+def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
+    """The pass over the rows; vocab is 0 where queries and keys are by position."""
     # Unpacked once: every look into the tuple counts references.
-    query, key, d_query, d_key, bias, d_bias, offset, with_bias, logit, dies, collected = work[:11]
-    wall, slope, run_end, d_field, d_level, field, level, share, loss = work[11:]
+    query, key, d_query, d_key, names, bias, d_bias, offset, with_bias, logit, dies, collected = work[:12]
+    wall, slope, run_end, d_field, d_level, field, level, share, loss = work[12:]
     start = with_bias if bias.size > 0 else offset
     for i in range(length):
         if kind == FPA:
@@ -369,14 +390,16 @@ def _rows(kind, length, dim, keys_too, penalty_scale, smoothing, work):
             _fade(i, field, wall, offset)
         if bias.size > 0:
             _with_bias(i, bias, offset, with_bias)
-        _logits(i, dim, query, key, start, logit)
+        if vocab > 0:
+            _query_of_token(i, vocab, dim, names, d_key, query)
+        _logits(i, 0 if vocab > 0 else i * dim, dim, query, key, start, logit)
         top, total, size, on_target = _weigh(i, logit, dies)
         per_total, per_target = _loss_of_row(i, share, top, total, size, on_target, loss)
         _row_gradient(i, dies, narrow(logit, per_total), narrow(logit, per_target), logit, collected)
-        if keys_too:
-            _spread(i, dim, logit, query, key, d_query, d_key)
+        if vocab > 0:
+            _spread_to_table(i, vocab, dim, logit, names, key, d_query)
         else:
-            _spread_to_query(i, dim, logit, key, d_query)
+            _spread(i, dim, logit, query, key, d_query, d_key)
         if bias.size > 0:
             _bias_gradient(i, logit, d_bias)
 
@@ -419,14 +442,15 @@ def _position_blocks(
     """
     length = death.shape[1]
     dim = query.shape[1] // length
-    w = _new_work(query, length, dim, bias.shape[1])
+    w = _new_work(query, length, dim, bias.shape[1], 0)
     for block in range(start, stop):
         first = block * LANES
         _begin(kind, first, bias, gate, field, level, death, share, w)
         _to_lanes(query, first, w.query)
         w.query[:] *= scale
         _to_lanes(key, first, w.key)
-        _rows(kind, length, dim, True, penalty_scale, smoothing, w)
+        w.d_key[:] = 0
+        _rows(kind, length, dim, 0, penalty_scale, smoothing, w)
         _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
         _from_lanes(w.d_query, first, d_query, scale)
         _from_lanes(w.d_key, first, d_key, 1)
@@ -442,29 +466,39 @@ def _token_blocks(
     `batch` sequences in a row share a table; d_table: (sequences, V * V); dim: V or more, coordinates beyond V are 0.
     """
     length, vocab = tokens.shape[1], table.shape[1]
-    w = _new_work(table, length, dim, bias.shape[1])
-    w.query[:], w.key[:] = 0, 0
+    w = _new_work(table, length, dim, bias.shape[1], vocab)
     for block in range(start, stop):
         first = block * LANES
-        lanes = min(LANES, tokens.shape[0] - first)
         _begin(kind, first, bias, gate, field, level, death, share, w)
-        for lane in range(lanes):
-            own, token = table[(first + lane) // batch], tokens[first + lane]
-            for i in range(length):
-                for b in range(vocab):
-                    n = LANES * (i * dim + b) + lane
-                    w.query[n] = max(own[token[i], b], _MASKED)
-                    w.key[n] = 1 if token[i] == b else 0
-        _rows(kind, length, dim, False, penalty_scale, smoothing, w)
+        _to_lanes(tokens, first, w.names)
+        _unit_vectors(vocab, dim, w.names, w.key)
+        _tables_to_lanes(table, first, batch, w.d_key)
+        _rows(kind, length, dim, vocab, penalty_scale, smoothing, w)
         _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
-        for lane in range(lanes):
-            d_own, token = d_table[first + lane], tokens[first + lane]
-            d_own[:] = 0
-            for i in range(length):
-                for b in range(vocab):
-                    d_own[token[i] * vocab + b] += w.d_query[LANES * (i * dim + b) + lane]
+        _from_lanes(w.d_query, first, d_table, 1)
+        for lane in range(min(LANES, loss.size - first)):
             if _any_nan(table[(first + lane) // batch].reshape(-1)):
                 loss[first + lane] = math.nan
+
+
+@njit(cache=True, nogil=True)
+def _unit_vectors(vocab, dim, names, key):
+    """key[j] is 1 at the token of position j and 0 elsewhere."""
+    zero, one = splat(key, 0), splat(key, 1)
+    for j in range(names.size // LANES):
+        name = load(names, j)
+        for b in range(dim):
+            here = select(name >= splat(key, b), one, zero)
+            store(key, j * dim + b, select(name > splat(key, b), zero, here))
+
+
+@njit(cache=True, nogil=True)
+def _tables_to_lanes(table, first, batch, out):
+    """Each lane has the table of its sequence's seed."""
+    for lane in range(LANES):
+        own = table[min((first + lane) // batch, table.shape[0] - 1)].reshape(-1)
+        for n in range(own.size):
+            out[LANES * n + lane] = max(own[n], _MASKED)
 
 
 def target_step(

@@ -171,10 +171,12 @@ def _sequences(
                 continue
             a = token[i]
             _gather_row(i, token, table[s], mass, logit, row_mass)
+            size, on_target = _sum_on_target(i, logit, drop, dies)
+            if size == 0:
+                continue  # An empty target is not scored.
             total, unit = _weigh(i, row_mass, fade, weight), top[a]
             if not total > _UNDERFLOW:
                 total, unit = _weigh_again(i, logit, drop, weight)
-            size, on_target = _sum_on_target(i, logit, drop, dies)
             loss[n] += share[n, i] * (math.log(total) + unit - on_target / size)
             _row_gradient(i, dies, share[n, i] / total, share[n, i] / size, weight, collected)
             for j in range(i + 1):

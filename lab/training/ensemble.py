@@ -84,6 +84,7 @@ def train(
     points = sorted({round(recipe.steps * k / CURVE_POINTS) for k in range(CURVE_POINTS + 1)})
     curve = []
     frozen = torch.zeros(len(head.seeds), dtype=torch.bool, device=device)
+    any_frozen = False
     within = np.zeros(len(head.seeds), dtype=int)
 
     for step in range(recipe.steps + 1):
@@ -96,9 +97,10 @@ def train(
             if recipe.early_stop > 0:
                 within = np.where(losses <= recipe.early_stop, within + 1, 0)
                 frozen |= torch.from_numpy(within >= PATIENCE).to(device)
+                any_frozen = bool(frozen.any())
         if on_step is not None:
             on_step(step, losses)
-        if step == recipe.steps or frozen.all():
+        if step == recipe.steps or (any_frozen and frozen.all()):
             break
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, step)
@@ -111,9 +113,9 @@ def train(
             loss = target_loss(head.token_logits(arrays[0]), *arrays, smoothing=smoothing(recipe, step))
             loss.sum().backward()
         with timed("optimiser"), torch.no_grad():
-            held = [p.detach()[frozen].clone() for p in parameters]
+            held = [p.detach()[frozen].clone() for p in parameters] if any_frozen else []
             optimiser.step()
-            for p, kept in zip(parameters, held, strict=True):
+            for p, kept in zip(parameters, held, strict=False):
                 p[frozen] = kept
     # Frozen seeds stay where they are: a block that stops early has the curve it would have had in a larger one.
     curve += [curve[-1]] * (len(points) - len(curve))

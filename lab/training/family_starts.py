@@ -77,7 +77,7 @@ def start_from_construction(head: Head, task: SubsetFree) -> None:
     head.key.mul_(NOISE)
     head.query[:, task.first_query :] += torch.from_numpy(content_query).float()
     head.key[:, :n] += torch.from_numpy(content_key).float()
-    head.positional.by_distance[:, 2 * n - 2 * np.arange(n)] += torch.from_numpy(scale * bias).float()
+    head.positional.by_distance[:, 2 * n - 2 * np.arange(n)] += torch.from_numpy(scale * bias).float()  # type: ignore[union-attr,index,operator]
     head.gate.data += OPEN
     closed = slice(first, first + slots) if gates.min() >= 0 else slice(first + slots, first + 2 * slots)
     head.gate[:, closed] += torch.from_numpy(_under_sigmoid(scale * np.abs(gates[:slots])) - OPEN).float()

@@ -398,6 +398,13 @@ def test_the_operators_pass_torchs_own_checks(kind):
         assert set(found.values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_at_empty_targets_are_not_scored(kind, width):
+    logits, tokens, death, queries = problem(kind, (2, 2, 9), width=width, seed=29)
+    assert_fused_equals_reference(logits, tokens, death.clamp_max(4), torch.ones_like(queries))
+
+
 # --- metrics --------------------------------------------------------------------------------------------------------
 
 
