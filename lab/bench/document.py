@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shlex
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ def run_benches(
     """The results of the named benches, and the document that `--json` prints and `--out` writes."""
     settings = Settings(quick, threads or available_cores())
     found = Found()
+    failures: dict[str, str] = {}
     with torch_threads(settings.threads):
         for n, name in enumerate(names):
 
@@ -36,7 +38,8 @@ def run_benches(
                 tell((done + fraction) / len(names), f"{name}: {note}")
 
             part(0.0, "starting")
-            one: Found = importlib.import_module(BENCHES[name]).run(settings, part)
+            one, failure = _run(name, settings, part)
+            failures |= {name: failure} if failure else {}
             found.results += one.results
             found.tables |= one.tables
             found.notes += one.notes
@@ -48,12 +51,21 @@ def run_benches(
         "threads": settings.threads,
         "machine": machine(),
         "environment": json.loads(environment()),
-        "holds": all(result.holds for result in found.results),
+        "holds": not failures and all(result.holds for result in found.results),
+        "failures": failures,
         "results": [result.document() for result in found.results],
         "tables": found.tables,
         "notes": found.notes,
     }
     return found.results, document
+
+
+def _run(name: str, settings: Settings, tell: Tell) -> tuple[Found, str]:
+    """What a bench found, or the traceback of what it raised: the minutes that the others took are not lost with it."""
+    try:
+        return importlib.import_module(BENCHES[name]).run(settings, tell), ""
+    except Exception:
+        return Found(notes=[f"{name}: failed; its traceback is in the JSON document"]), traceback.format_exc()
 
 
 @contextmanager

@@ -30,8 +30,8 @@ def bench(
     """Measure the lab's speed and memory side by side with the alternatives.
 
     Both sides of a comparison take turns in one run; the ratio is the median over pairs of turns, with an interval
-    that covers the median with confidence 0.95 (less for fewer than six pairs). Exit status 1 when a ratio is over its
-    bar. Close what else is running: about eight minutes on two cores, two with --quick.
+    that covers the median with confidence 0.95 (less for fewer than six pairs). Exit status 1 when a number is over
+    its bar or a bench fails. Close what else is running: about eight minutes on two cores, two with --quick.
 
     \b
     The benches: step, attention, memory, limits, threads, growth, sweep.
@@ -65,7 +65,9 @@ def bench(
     missed = [result.name for result in results if not result.holds]
     if missed:
         say(f"over the bar: {'; '.join(missed)}")
-    return int(bool(missed))
+    for name, trace in document["failures"].items():
+        say(f"{name} failed: {trace.strip().splitlines()[-1]}")
+    return int(not document["holds"])
 
 
 def _check_writable(option: str, path: Path | None, *, folder: bool) -> None:

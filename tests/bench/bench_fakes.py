@@ -12,6 +12,8 @@ BENCHES: Mapping[str, str] = {"quick-one": "bench_fakes", "slow-one": "bench_fak
 
 def run(settings: Settings, tell: Tell) -> Found:
     """One ratio of 1/40 with the bar that the environment names, one number of MiB, a table and a note."""
+    if "FAKE_FAILURE" in os.environ:
+        raise ZeroDivisionError("an injected failure")
     tell(0.5, "half way")
     pairs = [(1.0, 40.0)] * settings.turns(8)
     found = Found(

@@ -73,6 +73,16 @@ def test_the_document(capsys):
     assert found["notes"] == ["fake: one side is left out"] * 2
 
 
+def test_a_bench_that_fails_is_status_1_and_keeps_its_traceback(capsys, monkeypatch):
+    monkeypatch.setenv("FAKE_FAILURE", "1")
+    assert run(["bench", "quick-one", "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["holds"], found["results"]) == (False, [])
+    assert found["failures"]["quick-one"].startswith("Traceback")
+    assert err == "fpa-lab: quick-one failed: ZeroDivisionError: an injected failure\n"
+
+
 def test_threads_are_what_they_were_afterwards():
     before = torch.get_num_threads()
     assert run(["bench", "quick-one", "--threads", str(before + 1), "--json"]) == 0
