@@ -8,9 +8,11 @@
 """
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from lab.errors import InputError, nearest
+from lab.kernel_cache import drop_stale
 from lab.tasks.base import SPLITS, Batch, Task, count_duplicates
 from lab.tasks.custom import Custom
 from lab.tasks.leveled_dips import LeveledDips
@@ -22,6 +24,8 @@ from lab.tasks.subset_drop import SubsetDrop
 from lab.tasks.subset_free import SubsetFree
 
 __all__ = ["SPLITS", "TASKS", "Batch", "Task", "count_duplicates", "make_task"]
+
+drop_stale(Path(__file__).parents[1])
 
 TASKS: dict[str, type[Task]] = {
     NestedScope.name: NestedScope,
