@@ -69,6 +69,24 @@ def attempt(
     return None
 
 
+def nearest(
+    cases: Cases, head: Head, ratio: Fraction, dimension: int, starts: int = STARTS, steps: int = STEPS
+) -> tuple[float, float, float]:
+    """Of heads trained for windows of that ratio: the least loss, and the window and the gap of that head.
+
+    In floating point, to show how near training comes where `attempt` finds nothing. The loss of a head that does it
+    is 0; it is scaled to a gap of 1.
+    """
+    trainer = _Trainer(cases, head, "window", ratio, dimension)
+    trainer.half = float(ratio) / 2  # of the window: with no slack, unlike for what is to be rounded
+    found = (trainer.train(np.random.default_rng((dimension, start)), steps) for start in range(starts))
+    loss, numbers = min(found, key=lambda one: one[0])
+    logits = trainer.logits(numbers)
+    least = np.where(cases.alive, logits, np.inf).min(1)
+    window = (np.where(cases.alive, logits, -np.inf).max(1) - least).max()
+    return loss, float(window), float((least - np.where(cases.dead, logits, -np.inf).max(1)).min())
+
+
 @dataclass
 class _Numbers:
     """keys (n, d), biases (n,), gates (n,) or none, queries (m, d), heights (m,) at which read keys stand."""
@@ -109,12 +127,15 @@ class _Trainer:
         found = minimize(self.loss, start, jac=True, method="CG", options={"maxiter": steps})
         return float(found.fun), self.split(found.x)
 
+    def logits(self, x: _Numbers) -> np.ndarray:
+        """The logit of every key at every query."""
+        found = x.queries @ x.keys.T + x.biases
+        return found - self.after @ x.gates if len(x.gates) else found
+
     def loss(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Sum of squares of how far read keys are from their height and others above 1 less, and its gradient."""
         x = self.split(vector)
-        off = x.queries @ x.keys.T + x.biases - x.heights[:, None]
-        if len(x.gates):
-            off -= self.after @ x.gates
+        off = self.logits(x) - x.heights[:, None]
         if self.notion == "separation":
             read, rest = np.minimum(off - 0.5, 0), np.maximum(off + 0.5, 0)
         else:
