@@ -42,11 +42,11 @@ _NOTHING = 1e-300
 
 
 @njit(cache=True, nogil=True)
-def _weigh(i, mass, fade, weight):
-    """Fills weight with unnormalised weights; returns their sum."""
+def _weigh(i, mass, at, fade, weight):
+    """Fills weight with unnormalised weights; returns their sum. The row of `mass` starts at vector `at`."""
     total, nothing, zero = splat(weight, 0), splat(weight, _NOTHING), splat(weight, 0)
     for n in range(i // LANES + 1):
-        w = load(mass, n) * load(fade, n)
+        w = load(mass, at + n) * load(fade, n)
         w = select(w > nothing, w, zero)
         store(weight, n, w)
         total = total + w
@@ -54,31 +54,31 @@ def _weigh(i, mass, fade, weight):
 
 
 @njit(cache=True, nogil=True)
-def _weigh_from_logits(i, logit, drop, weight):
+def _weigh_from_logits(i, logit, at, drop, weight):
     """The same from the row's own maximum. (sum, maximum); (0, 0) where every key is masked."""
     top = splat(weight, -math.inf)
     for n in range(i // LANES + 1):
-        top = larger(load(logit, n) - load(drop, n), top)
+        top = larger(load(logit, at + n) - load(drop, n), top)
     best = largest_of(top)
     if best == -math.inf:
         weight[: LANES * (i // LANES + 1)] = 0.0
         return 0.0, 0.0
     top, total = splat(weight, best), splat(weight, 0)
     for n in range(i // LANES + 1):
-        w = exp(load(logit, n) - load(drop, n) - top)
+        w = exp(load(logit, at + n) - load(drop, n) - top)
         store(weight, n, w)
         total = total + w
     return total_of(total), best
 
 
 @njit(cache=True, nogil=True)
-def _logits_on_target(i, logit, drop, dies):
+def _logits_on_target(i, logit, at, drop, dies):
     """(size of row i's target, sum of its logits, least, largest, largest logit outside)."""
     row, zero, one = splat(dies, i), splat(dies, 0), splat(dies, 1)
     never, always = splat(dies, -math.inf), splat(dies, math.inf)
     size, on_target, low, high, outside = zero, zero, always, never, never
     for n in range(i // LANES + 1):
-        a, alive = load(logit, n) - load(drop, n), load(dies, n) > row
+        a, alive = load(logit, at + n) - load(drop, n), load(dies, n) > row
         size = size + select(alive, one, zero)
         on_target = on_target + select(alive, a, zero)
         low = smaller(select(alive, a, always), low)
@@ -103,29 +103,29 @@ def _weights_on_target(i, dies, weight, uniform):
 
 
 @njit(cache=True, nogil=True)
-def _score_row(i, count, dies, logit, drop, weight, total, unit, out, extremes):
-    """Adds row i, of weights weight[j] / total where total stands for exp(unit) * total, to its sequence's results."""
+def _score_row(i, count, dies, logit, at, drop, weight, total, unit, n, sums, extremes):
+    """Adds row i, of weights weight[j] / total where total stands for exp(unit) * total, to results of sequence n."""
     if total == 0.0:
         total = 1.0  # Given weights may be 0 everywhere: then all of the target's mass is missing.
-    size, logit_sum, low, high, outside = _logits_on_target(i, logit, drop, dies)
+    size, logit_sum, low, high, outside = _logits_on_target(i, logit, at, drop, dies)
     if size == 0:
         return  # As in the definition, an empty target is not scored.
     missing, on_target, least, most = _weights_on_target(i, dies, weight, total / size)
     threshold = 0.5 * total / size
     excess = math.log(total) + unit - logit_sum / size - math.log(size)
     window = high - low if low > -math.inf else math.inf
-    out[0] += count
-    out[1] += count * (excess + math.log(size))
-    out[2] += count * excess
-    out[3] += count * missing / total
-    out[4] += count * (least > threshold and not most > threshold)
-    out[5] += count * on_target / total
-    out[6] += count * window
-    extremes[0] = max(extremes[0], window)
+    sums[n, 0] += count
+    sums[n, 1] += count * (excess + math.log(size))
+    sums[n, 2] += count * excess
+    sums[n, 3] += count * missing / total
+    sums[n, 4] += count * (least > threshold and not most > threshold)
+    sums[n, 5] += count * on_target / total
+    sums[n, 6] += count * window
+    extremes[n, 0] = max(extremes[n, 0], window)
     if outside > -math.inf:
-        out[7] += count * (low - outside)
-        out[8] += count
-        extremes[1] = min(extremes[1], low - outside)
+        sums[n, 7] += count * (low - outside)
+        sums[n, 8] += count
+        extremes[n, 1] = min(extremes[n, 1], low - outside)
 
 
 @njit(cache=True, nogil=True)
@@ -148,35 +148,38 @@ def any_nan(values):
 
 
 @njit(cache=True, nogil=True)
-def _enter_key(i, token, table, mass, content, content_mass):
+def _enter_key(i, s, token, size, table, mass, content, content_mass):
     """Without positions the table of row i is the column of its token: written once when the key appears."""
-    for a in range(table.shape[0]):
-        content[a, i] = table[a, token, 0]
-        content_mass[a, i] = mass[a, token, 0]
+    for a in range(table.shape[1]):
+        content[a * size + i] = table[s, a, token, 0]
+        content_mass[a * size + i] = mass[a, token, 0]
 
 
 @njit(cache=True, nogil=True)
-def _gather_row(i, names, of_query, reach, out):
+def _gather_row(i, a, names, vocab, by_distance, reach, out, at):
     """With positions the row is looked up by key token and distance.
 
-    of_query: (V, 2 * reach), entry [b, reach + n] the table at token b and distance -n; names: the keys' tokens.
+    by_distance: (V, V, reach + 1 + LANES) laid out flat, entry [a, b, reach + n] the table at (a, b) and distance -n;
+    names: the keys' tokens. The row of `out` starts at vector `at`.
     """
+    line = reach + 1 + LANES
     for n in range(i // LANES + 1):
         name, value = load(names, n), splat(out, 0)
-        for b in range(of_query.shape[0]):
-            here = splat(names, b)
-            row = load_from(of_query[b], reach - i + LANES * n)
-            value = select(name >= here, row, value)
-        store(out, n, value)
+        for b in range(vocab):
+            row = load_from(by_distance, (a * vocab + b) * line + reach - i + LANES * n)
+            value = select(name >= splat(names, b), row, value)
+        store(out, at + n, value)
 
 
 @njit(cache=True, nogil=True)
 def _by_reversed_distance(table, reach, out):
-    """out[a, b, reach - d] = table[a, b, min(d, width - 1)] for distances 0 .. reach; the rest is never used."""
+    """Entry [a, b, reach - d] of out is table[a, b, min(d, width - 1)] for distances 0 .. reach; others stay unused."""
+    line = reach + 1 + LANES
     for a in range(table.shape[0]):
         for b in range(table.shape[1]):
+            start = (a * table.shape[1] + b) * line + reach
             for d in range(reach + 1):
-                out[a, b, reach - d] = table[a, b, min(d, table.shape[2] - 1)]
+                out[start - d] = table[a, b, min(d, table.shape[2] - 1)]
 
 
 @njit(cache=True, nogil=True)
@@ -191,17 +194,17 @@ def exponentiate(table, mass, top):
 
 
 @njit(cache=True, nogil=True)
-def _plus_bias(i, row, bias, reach, out):
-    """out = row + bias, where entry [reach - d] of the bias is that of distance d."""
+def _plus_bias(i, rows, at, bias, reach, to):
+    """The row at vector `to` is that at `at` plus the bias, whose entry [reach - d] is that of distance d."""
     for n in range(i // LANES + 1):
-        store(out, n, load(row, n) + load_from(bias, reach - i + LANES * n))
+        store(rows, to + n, load(rows, at + n) + load_from(bias, reach - i + LANES * n))
 
 
 @njit(cache=True, nogil=True)
-def _times_bias(i, row, bias, reach, out):
+def _times_bias(i, rows, at, bias, reach, to):
     """The same for weights."""
     for n in range(i // LANES + 1):
-        store(out, n, load(row, n) * load_from(bias, reach - i + LANES * n))
+        store(rows, to + n, load(rows, at + n) * load_from(bias, reach - i + LANES * n))
 
 
 @njit(cache=True, nogil=True)
@@ -238,15 +241,15 @@ def _move(i, first, u, level, scale, place, drop, fade):
 
 
 @njit(cache=True, nogil=True)
-def first_moved(i, field, low):
-    """The first key whose minimum the field value at i lowers: the last earlier position of a value not above it.
+def first_moved(i, n, field, low):
+    """The first key of sequence n whose minimum row i lowers: the last earlier position of a value not above its own.
 
     low[t] is the answer for every earlier t; +inf moves nothing.
     """
-    if not field[i] < math.inf:
+    if not field[n, i] < math.inf:
         return i
     j = max(0, i - 1)
-    while j > 0 and field[j] > field[i]:
+    while j > 0 and field[n, j] > field[n, i]:
         j = low[j] if low[j] < j else j - 1  # +inf moved nothing, so it leads nowhere
     return j
 
@@ -262,12 +265,13 @@ def _read_tables(
     length, reach = tokens.shape[1], tokens.shape[1] - 1
     vocab, width = table.shape[2], table.shape[3]
     size = LANES * (length // LANES + 1)
-    drop, fade, dies, names, weight, logit_row, mass_row, levels = np.empty((8, size))
+    drop, fade, dies, names, weight, levels = np.empty((6, size))
     place, low = np.arange(size).astype(np.float64), np.empty(length, np.int64)
-    content, content_mass = np.zeros((2, table.shape[1], size))
+    # One row for each query token, and one to gather in.
+    content, content_mass = np.zeros((2, (vocab + 1) * size))
+    scratch = vocab * (size // LANES)
     mass, top = np.empty(table.shape[1:]), np.empty(table.shape[1])
-    reversed_size = (table.shape[1], vocab, reach + 1 + LANES) if width > 1 else (0, 0, 0)
-    reversed_table, reversed_mass = np.zeros(reversed_size), np.zeros(reversed_size)
+    reversed_table, reversed_mass = np.zeros((2, vocab * vocab * (reach + 1 + LANES) if width > 1 else 0))
     bias_row, bias_mass = np.zeros((2, reach + 1 + LANES))
     broken, last, bias_top = False, -1, 0.0
     for n in range(start, stop):
@@ -291,12 +295,12 @@ def _read_tables(
             a = tokens[n, i]
             names[i], dies[i], drop[i], fade[i] = a, death[n, i], 0.0, 1.0
             if width == 1:
-                _enter_key(i, a, table[s], mass, content, content_mass)
+                _enter_key(i, s, a, size, table, mass, content, content_mass)
             if kind == FOX:
                 wall = i if gate[n, i] == -math.inf else wall
                 levels[i] = (levels[i - 1] if i else 0.0) + (0.0 if wall == i else gate[n, i])
             elif kind == FPA:
-                low[i] = first_moved(i, field[n], low)
+                low[i] = first_moved(i, n, field, low)
                 if low[i] < i:
                     _move(i, low[i], field[n, i], levels, scale, place, drop, fade)
             count = queries[n, i]
@@ -304,20 +308,19 @@ def _read_tables(
                 continue
             if kind == FOX:
                 _fade(i, levels, wall, place, drop, fade)
-            logit, row_mass = logit_row, mass_row
-            if width == 1:
-                logit, row_mass = content[a], content_mass[a]
-            else:
-                _gather_row(i, names, reversed_table[a], reach, logit)
-                _gather_row(i, names, reversed_mass[a], reach, row_mass)
+            at = a * (size // LANES)
+            if width > 1:
+                at = scratch
+                _gather_row(i, a, names, vocab, reversed_table, reach, content, at)
+                _gather_row(i, a, names, vocab, reversed_mass, reach, content_mass, at)
             if bias.shape[1] > 0:
-                _plus_bias(i, logit, bias_row, reach, logit_row)
-                _times_bias(i, row_mass, bias_mass, reach, mass_row)
-                logit, row_mass = logit_row, mass_row
-            total, unit = _weigh(i, row_mass, fade, weight), top[a] + bias_top
+                _plus_bias(i, content, at, bias_row, reach, scratch)
+                _times_bias(i, content_mass, at, bias_mass, reach, scratch)
+                at = scratch
+            total, unit = _weigh(i, content_mass, at, fade, weight), top[a] + bias_top
             if not total > _UNDERFLOW:
-                total, unit = _weigh_from_logits(i, logit, drop, weight)
-            _score_row(i, count, dies, logit, drop, weight, total, unit, sums[n], extremes[n])
+                total, unit = _weigh_from_logits(i, content, at, drop, weight)
+            _score_row(i, count, dies, content, at, drop, weight, total, unit, n, sums, extremes)
         if broken or (kind == FOX and any_nan(gate[n])) or (kind == FPA and (any_nan(field[n]) or any_nan(level[n]))):
             _undefine(sums[n], extremes[n])
 
@@ -337,13 +340,13 @@ def _read_matrices(start, stop, death, queries, log_weight, normalised, sums, ex
             if count == 0:
                 continue
             logit[: i + 1], logit[i + 1 :] = log_weight[n, row, : i + 1], -math.inf
-            total, unit = _weigh_from_logits(i, logit, drop, weight)
+            total, unit = _weigh_from_logits(i, logit, 0, drop, weight)
             if not normalised:
                 total, unit = 1.0, 0.0
                 for j in range(i + 1):
                     weight[j] = exp_of(logit[j])
             dies[i + 1 :] = 0.0
-            _score_row(i, count, dies, logit, drop, weight, total, unit, sums[n], extremes[n])
+            _score_row(i, count, dies, logit, 0, drop, weight, total, unit, n, sums, extremes)
             dies[i + 1 : length] = death[n, i + 1 :]
             if any_nan(logit[: i + 1]):
                 _undefine(sums[n], extremes[n])
