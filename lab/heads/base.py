@@ -117,6 +117,9 @@ class Head(nn.Module, ABC):
         values: Float[Tensor, "seeds vocab *rest"], tokens: Int[Tensor, "seeds batch length"]
     ) -> Float[Tensor, "seeds batch length *rest"]:
         """Looks every seed's tokens up in that seed's own values."""
+        if values.dim() == 2:
+            # Backward of gather adds up in place; that of indexing sorts first.
+            return values.gather(1, tokens.flatten(1)).view(tokens.shape)
         seed = torch.arange(tokens.shape[0], device=tokens.device)[:, None, None]
         return values[seed, tokens]
 
