@@ -103,9 +103,10 @@ class RayExecutor:
             try:
                 self.ray.init(address=self.address or "auto", **quiet)
                 return
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
                 if self.address is not None or not isinstance(error, ConnectionError):
-                    raise ClusterError(f"--address: {self.address or 'auto'}: {_first_line(error)}") from None
+                    reason = f"{_first_line(error)} (if it wants a token: RAY_AUTH_MODE=token)"
+                    raise ClusterError(f"--address: {self.address or 'auto'}: {reason}") from None
         cores = self.most or available_cores()
         small = {"object_store_memory": LOCAL_OBJECT_STORE, "include_dashboard": False}
         self.ray.init(address="local", num_cpus=cores, **small, **quiet)
@@ -240,8 +241,8 @@ def _import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        command = "pip install -c constraints.txt 'first-passage-attention-lab[ray]'"
-        raise ClusterError(f"--executor: ray is not installed: {command}") from None
+        command = "pip install -c constraints.txt -e '.[ray]'"
+        raise ClusterError(f"--executor: ray is not installed; it is the lab's extra [ray]: {command}") from None
 
 
 def _check_address(address: str | None) -> None:

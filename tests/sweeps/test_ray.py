@@ -68,7 +68,7 @@ def workers_find_fakes(monkeypatch, tmp_path):
 def test_ray_that_is_not_installed_is_one_line(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(importlib, "import_module", without_ray(importlib.import_module))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ClusterError, match=r"ray is not installed: pip install .*first-passage-attention-lab\[ray\]"):
+    with pytest.raises(ClusterError, match=r"ray is not installed; it is the lab's extra \[ray\]: pip install "):
         RayExecutor()
     assert command(["sweep", "target_sets", "--executor", "ray"]) == 2
     out, err = capfd.readouterr()
