@@ -12,7 +12,7 @@ than keys: they are then the *last* positions (bottom-right alignment, as in dec
 
 One gradient convention holds on every path of the lab: at a tie the minimum belongs to the **earliest** position
 attaining it (the first passage), and max(0, x) has gradient 0 at 0. Everything here materialises the (queries,
-keys) matrix; it is meant to be read and to be tested against. The fast paths are in fused.py.
+keys) matrix; it is meant to be read and to be tested against. The fast paths are the other files here.
 """
 
 import math

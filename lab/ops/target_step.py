@@ -382,9 +382,11 @@ def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
     for i in range(length):
         if kind == FPA:
             low, lowest = _low(i, field, slope)
-            moving = (offset, slope, collected, run_end, d_field, d_level)
-            _move(i, lowest, low, field, level, penalty_scale, smoothing, *moving)
-        if not share[LANES * i : LANES * (i + 1)].any():
+            _move(
+                i, lowest, low, field, level, penalty_scale, smoothing,
+                offset, slope, collected, run_end, d_field, d_level,
+            )  # fmt: skip
+        if everywhere(splat(loss, 0) >= load(share, i)):
             continue
         if kind == FOX:
             _fade(i, field, wall, offset)

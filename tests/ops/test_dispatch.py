@@ -12,7 +12,7 @@ from lab.ops.dispatch import DenseLogits, PositionLogits, read_sequences, refere
 from lab.ops.reading import READ_COLUMNS
 from lab.ops.reference import masked_softmax
 from tests.ops import oracle
-from tests.ops.test_fused import KINDS, problem
+from tests.ops.test_token_step import KINDS, problem
 
 inf = math.inf
 

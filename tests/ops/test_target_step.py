@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lab.ops import dispatch
 from lab.ops.dispatch import PositionLogits, reference_target_loss, target_loss
 from lab.ops.step_ops import position_step
-from tests.ops.test_fused import KINDS, STYLES, problem
+from tests.ops.test_token_step import KINDS, STYLES, problem
 
 inf, nan = math.inf, math.nan
 FACTORS = ("query", "key", "bias", "log_gate", "field", "level")
