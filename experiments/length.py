@@ -1,7 +1,7 @@
 """Claim (walk-drift in THEORY.md): learned increments never match exactly, so length finds out what training left.
 
 Heads in the forms that fit nested-scope, leveled-dips and subset-drop, trained at length 32 and at length 64 by the
-recipe and by variants of it, read at 1 to 64 times that length; the law of the depth is the same at every length. The
+recipe and by variants of it (at 64, one of them), read at 1 to 64 times that length; the law of the depth is the same at every length. The
 heads trained on nested-scope also read the indented blocks of the standard library, nested deeper than in training.
 
 What can break first: the *margin* (a gap that shrinks or a window that grows as the target does), the *drift* of the
@@ -64,11 +64,14 @@ def recipes(length: int) -> tuple[Recipe, ...]:
 def _cells(preset: str) -> Iterator[Cell]:
     for task, forms in FORMS.items():
         for form in forms:
-            for length in TRAIN_LENGTHS[task][: 1 if preset == "quick" else 2]:
-                for recipe in recipes(length)[: 2 if preset == "quick" else None]:
-                    yield _cell(task, form, length, recipe)
-            if preset == "paper" and form.startswith("fpa-walk"):
-                yield _cell(task, form, TRAIN_LENGTHS[task][0], Recipe(), sum_dtype="float32")
+            shorter, longer = TRAIN_LENGTHS[task]
+            for recipe in recipes(shorter)[: 2 if preset == "quick" else None]:
+                yield _cell(task, form, shorter, recipe)
+            if preset == "paper":
+                for recipe in recipes(longer)[:2]:
+                    yield _cell(task, form, longer, recipe)
+                if form.startswith("fpa-walk"):
+                    yield _cell(task, form, shorter, Recipe(), sum_dtype="float32")
 
 
 def _cell(task: str, form: str, length: int, recipe: Recipe, **head: str) -> Cell:
