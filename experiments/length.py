@@ -1,8 +1,9 @@
 """Claim (walk-drift in THEORY.md): learned increments never match exactly, so length finds out what training left.
 
 Heads in the forms that fit nested-scope, leveled-dips and subset-drop, trained at length 32 and at length 64 by the
-recipe and by variants of it (at 64, one of them), read at 1 to 64 times that length; the law of the depth is the same at every length. The
-heads trained on nested-scope also read the indented blocks of the standard library, nested deeper than in training.
+recipe and by variants of it (at 64, one of them), read at 1 to 64 times that length; the law of the depth is the same
+at every length. The heads trained on nested-scope also read the indented blocks of the standard library, nested deeper
+than in training.
 
 What can break first: the *margin* (a gap that shrinks or a window that grows as the target does), the *drift* of the
 walk (increments that should cancel add up), the *sum* (the walk in float32). A closed scope, or a key and its drop,
