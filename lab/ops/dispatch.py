@@ -263,6 +263,10 @@ def read_sequences(
     _check(logits, tokens, death, queries)
     if not isinstance(logits, TokenLogits):
         matrix = logits.dense(tokens).detach()
+        for name in ("log_gate", "field", "level"):
+            factor = getattr(logits, name, None)
+            if factor is not None:
+                matrix = torch.where(factor.isnan().any(-1)[..., None, None], torch.nan, matrix)
         _first_row(matrix, queries)
         normalised = not isinstance(logits, DenseLogits) or logits.normalised
         return reading.read_dense(death.cpu().numpy(), queries.cpu().numpy(), _float64(matrix), normalised)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ops import dispatch
-from lab.ops.dispatch import PositionLogits, reference_target_loss, target_loss
+from lab.ops.dispatch import PositionLogits, read_sequences, reference_target_loss, target_loss
+from lab.ops.reading import READ_COLUMNS
 from lab.ops.step_ops import position_step
 from tests.ops.test_token_step import KINDS, STYLES, problem
 
@@ -190,6 +191,8 @@ def test_a_nan_is_a_nan_loss_of_its_seed_alone(path, factor):
     values[1].flatten()[3] = nan
     loss = path(replace(logits, **{factor: values}), torch.zeros_like(death), death, queries)
     assert loss.isnan().tolist() == [False, True, False]
+    sums, _ = read_sequences(replace(logits, **{factor: values}), torch.zeros_like(death), death, queries)
+    assert np.isnan(sums[..., READ_COLUMNS.index("loss")]).any(1).tolist() == [False, True, False]
 
 
 def test_the_operator_passes_torchs_own_checks():
