@@ -13,7 +13,7 @@ from lab.bench.measure import CONFIDENCE, Estimate, Found, Settings, Tell, estim
 
 # The exponent is fitted over sizes from this share of the largest one on.
 FITTED_FROM = 1 / 8
-TURNS = 7
+TURNS = 5
 # What tables hold, and how much of it a second or a byte is.
 UNITS = {"time": ("ms", 1e3), "memory": ("MiB", 1.0 / (1 << 20))}
 
@@ -45,8 +45,8 @@ _HEAD = {"dim": 64}
 _BATCH = {"seeds": 16, "batch": 16}
 _STEP = {**_BATCH, "length": 64, "dim": 4}
 SERIES = (
-    Series("time", "attention fpa", "T", "length", powers(8, 13), _HEAD),
-    Series("time", "attention sdpa", "T", "length", powers(8, 13), _HEAD),
+    Series("time", "attention fpa", "T", "length", powers(8, 12), _HEAD),
+    Series("time", "attention sdpa", "T", "length", powers(8, 12), _HEAD),
     Series("time", "attention ordinary", "T", "length", powers(7, 11), _HEAD),
     Series("time", "step fpa", "T", "length", powers(5, 9), {**_BATCH, "dim": 4}),
     Series("time", "step ordinary", "T", "length", powers(4, 7), {**_BATCH, "dim": 4}),
