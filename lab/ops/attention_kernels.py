@@ -92,7 +92,9 @@ class Head(NamedTuple):
     """How one head forgets.
 
     rest: bias of each key that nothing has forgotten: 0, or -c_j for FoX; -inf where the key is masked.
-    field, level: FPA. gate, total: FoX's log gates and their sums c. Others are of size 0.
+    signal: what a row does to the keys before it: FPA's field, FoX's log gates. level: FPA.
+    total, walls: FoX's sums c of the log gates that are not -inf, and the count of those that are.
+    What a kind does not have is of size 0.
     threshold: a tile is skipped once all of its keys are forgotten by so much at all later rows; +inf for never.
     blind: the last position whose own key is masked, -1 where there is none.
     """
@@ -506,16 +508,13 @@ def _row_products(x, y, products):
 @_loop
 def _grade(score, slope, r, columns, delta, collected):
     """Logits less the row's log sum become weights, and `slope` (the gradient of each weight) that of each logit,
-    which is added to what the keys have collected; the row's sum of it."""
-    total = score.dtype.type(0)
+    which is added to what the keys have collected."""
     for c in range(columns):
         weight = exp(score[r, c])
         graded = weight * (slope[r, c] - delta)
         score[r, c] = weight
         slope[r, c] = graded
         collected[c] += graded
-        total += graded
-    return total
 
 
 @_loop
@@ -573,7 +572,7 @@ def _pay(runs, u, stop, collected, level, d_level, d_signal, penalty_scale, smoo
 
 @_plain
 def _grade_rows(
-    head, runs, first, last, row, rows, positions, columns, score, slope, delta, collected, d_level, d_signal, row_sums
+    head, runs, first, last, row, rows, positions, columns, score, slope, delta, collected, d_level, d_signal
 ):
     """Weights and gradients of a block of logits, row by row; what has been collected is handed over before a row
     moves the minimum that it belongs to. Returns the gradient of lambda."""
@@ -593,7 +592,7 @@ def _grade_rows(
             if i < last:
                 _push(runs, i - first, math.inf, -1)
         _close(score, r, i - first + 1, columns)
-        row_sums[r] += _grade(score, slope, r, columns, delta[r], collected)
+        _grade(score, slope, r, columns, delta[r], collected)
     return to_lambda
 
 
@@ -629,7 +628,7 @@ def _backward_rows(
     value_tile, value_columns = np.empty((TILE, value_dim), query.dtype), np.empty((value_dim, TILE), query.dtype)
     d_key_tile, d_value_tile = np.empty((TILE, dim), query.dtype), np.empty((TILE, value_dim), query.dtype)
     collected, unused = np.empty(TILE, query.dtype), np.empty(0)
-    delta, row_sums = np.empty(stop - start, query.dtype), np.zeros(stop - start)
+    delta = np.empty(stop - start, query.dtype)
     _row_products(grad[start:real], out[start:real], delta[: real - start])
     to_lambda, one = 0.0, query.dtype.type(1)
     for t in range(tiles):
@@ -648,7 +647,6 @@ def _backward_rows(
         d_value_tile[:] = 0
         collected[:] = 0.0
         d_level_tile = d_level[first:last]
-        row = first_row + begin
         for block in range(begin, stop, BLOCK):
             row, rows = first_row + block, min(BLOCK, stop - block)
             if _forgotten(head, bias, last, row):
@@ -664,60 +662,27 @@ def _backward_rows(
                 slope, 0, TILE, grad, block * value_dim, value_dim, 1, value_columns, 0, TILE, rows, columns, value_dim
             )
             to_lambda += _grade_rows(
-                head,
-                paid,
-                first,
-                last,
-                row,
-                rows,
-                keys,
-                columns,
-                score,
-                slope,
-                delta[mine],
-                collected,
-                d_level_tile,
-                d_signal,
-                row_sums[mine],
-            )
+                head, paid, first, last, row, rows, keys, columns, score, slope, delta[mine], collected,
+                d_level_tile, d_signal,
+            )  # fmt: skip
             # The three products that the gradients are sums of; the transposed factors are read down their columns.
             add_product(d_query, block * dim, dim, slope, 0, TILE, 1, key_tile, 0, dim, rows, dim, columns)
             add_product(d_key_tile, 0, dim, slope, 0, 1, TILE, query, block * dim, dim, columns, dim, rows)
             add_product(
-                d_value_tile,
-                0,
-                value_dim,
-                score,
-                0,
-                1,
-                TILE,
-                grad,
-                block * value_dim,
-                value_dim,
-                columns,
-                value_dim,
-                rows,
-            )
+                d_value_tile, 0, value_dim, score, 0, 1, TILE, grad, block * value_dim, value_dim,
+                columns, value_dim, rows,
+            )  # fmt: skip
         if head.kind == FPA:
             to_lambda += _pay(
-                paid,
-                math.nan,
-                last - first,
-                collected,
-                head.level[first:last],
-                d_level_tile,
-                d_signal,
-                head.penalty_scale,
-                head.smoothing,
-            )
+                paid, math.nan, last - first, collected, head.level[first:last], d_level_tile, d_signal,
+                head.penalty_scale, head.smoothing,
+            )  # fmt: skip
         elif head.kind == FOX:
             for c in range(last - first):
                 d_signal[first + c] -= collected[c]
         _unpack(d_key_tile, first, last, scale, d_key)
         _unpack(d_value_tile, first, last, one, d_value)
     if head.kind == FOX:
-        for r in range(real - start):
-            d_signal[first_row + start + r] += row_sums[r]
         _gates_gradient(head.signal, d_signal)
     return to_lambda
 

@@ -283,7 +283,8 @@ def test_scale_is_the_callers():
 @pytest.mark.parametrize("at", [3, TILE + 3])
 @pytest.mark.parametrize("bad", [nan, inf])
 def test_what_is_not_a_number_is_not_lost(kind, at, bad):
-    """Every row that reads it is nan, and so is what flows back to the query."""
+    """Every row that reads it is nan, and so is what flows back to the query. (A value that no weight falls on yet is
+    multiplied by 0, as in the reference.)"""
     rows = {"query": slice(at, at + 1), "level": slice(at + 1, None)}
     for name in make_inputs(kind, 150, 150):
         if bad == inf and name in ("field", "level"):
@@ -301,8 +302,18 @@ def test_what_is_not_a_number_is_not_lost(kind, at, bad):
         else:
             assert result["out"][spoiled].isnan().all(), name
         assert result["query"][spoiled].isnan().all(), name
-        if name == "query":
-            assert result["out"][:at].isfinite().all()
+        if name != "value":
+            # What comes later is not read.
+            assert result["out"][:at].isfinite().all(), name
+
+
+def test_a_gate_that_is_no_number_spoils_what_is_behind_it():
+    """Even where every key from the gate on is masked, and the queries begin after it."""
+    inputs = make_inputs("fox", 20, 100)
+    key_mask = torch.arange(100) < 50
+    for bad in (nan, inf):
+        inputs["log_gate"][50] = bad
+        assert attention.fox_attention(**inputs, key_mask=key_mask).isnan().all()
 
 
 def test_a_penalty_scale_that_is_no_number():
