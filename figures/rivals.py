@@ -31,10 +31,10 @@ def draw(results: Results) -> Drawing:
     for panel, task in zip(axes, tasks):
         mine = table[table["task"] == task]
         for _, row in mine[mine["factor"].isin((factors[0], factors[-1]))].iterrows():
-            head, near = style.look(row["head"]), row["factor"] == factors[0]
-            success_rows.draw_point(panel, where[head.name], row, colour=head.colour, near=near)
+            look, near = style.look(row["head"]), row["factor"] == factors[0]
+            success_rows.draw_point(panel, where[look.name], row, colour=look.colour, near=near)
             if near:
-                success_rows.write_count(panel, where[head.name], row)
+                success_rows.write_count(panel, where[look.name], row)
     success_rows.legend(figure, factors[0], factors[-1])
     return Drawing(figure, caption(results, table, factors), table)
 
