@@ -149,3 +149,13 @@ def test_the_audit_takes_every_task_that_draws_sequences_with_readers_and_contro
         if cell.recipe.permute_targets:
             plain = cell.model_copy(update={"recipe": cell.recipe.model_copy(update={"permute_targets": False})})
             assert plain in whole.cells
+
+
+def test_walk_drift_reads_both_level_forms_far_beyond_training():
+    from experiments import walk_drift
+
+    cells = walk_drift.plan("paper").cells
+    assert Counter(cell.head.label for cell in cells) == dict.fromkeys(walk_drift.HEADS, len(walk_drift.RECIPES))
+    for cell in cells:
+        lengths = [n for e in cell.evaluations if e.split == "test" for n in e.lengths]
+        assert lengths == [factor * cell.task.make().train_length for factor in (1, 4, 16, 64, 128)]
