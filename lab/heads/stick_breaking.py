@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lab.heads.base import Head
+from lab.ops import reference
 from lab.ops.dispatch import DenseLogits
 
 
@@ -26,7 +27,7 @@ class StickBreakingHead(Head):
 
     def logits(self, tokens, *, num_queries=None, smoothing=0.0):
         """Log weights: their exponentials are the weights as they stand."""
-        query, key = self.embed(tokens, num_queries)
+        query, key = (reference.widen(x) for x in self.embed(tokens, num_queries))
         return log_weights(self.scale * (query @ key.transpose(-1, -2)), attend_current=self.config.attend_current)
 
     def attend(self, tokens, value, *, num_queries=None, smoothing=0.0):
