@@ -50,7 +50,7 @@ def comparisons(given: "Inputs") -> list[Comparison]:
         (ours, ("SDPA causal", partial(step, attend_sdpa, given)), 24, "2.5", "1.2", f"{BOTH_WAYS}, {shape}"),
         (
             ours,
-            ("SDPA with a bias that requires grad", partial(step, attend_biased, given)),
+            ("SDPA with the penalty as bias, made and differentiated", partial(step, attend_biased, given)),
             6,
             "0.15",
             "0.06",

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -40,13 +41,21 @@ def test_the_number_of_threads_is_torchs(monkeypatch):
 
 
 def test_an_error_in_any_chunk_is_raised_after_all_threads_are_done():
+    failing, running, ended = threading.Event(), threading.Event(), []
+
     def fail(start, stop):
         if start == 0:
+            running.wait(10)  # another thread is at work on another chunk
+            failing.set()
             raise ValueError("chunk 0")
+        running.set()
+        failing.wait(10)
+        time.sleep(0.05)  # so the error is there before this chunk is done
+        ended.append(start)
 
-    for _ in range(5):
-        with pytest.raises(ValueError, match="chunk 0"):
-            run_chunks(fail, 16, threads=2)
+    with pytest.raises(ValueError, match="chunk 0"):
+        run_chunks(fail, 16, threads=2)
+    assert ended
 
 
 def _sum_in_child(queue):
