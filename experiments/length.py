@@ -16,7 +16,7 @@ Success of a seed: exact-set rate >= 0.99 and mean total variation <= 0.05, at e
 
 from collections.abc import Iterator, Sequence
 
-from lab.errors import InputError, nearest
+from experiments.presets import planned, settings
 from lab.heads.config import head_config
 from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.training.recipe import Recipe
@@ -45,10 +45,8 @@ def plan(
 
     Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
-    if preset not in PRESETS:
-        raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    numbers = range(PRESETS[preset] if seeds is None else seeds)
-    return Plan(NAME, preset, tuple(_cells(preset)), numbers, block=16).select(heads or (), dims or ())
+    count = settings(PRESETS, preset)
+    return planned(NAME, preset, _cells(preset), count if seeds is None else seeds, heads, dims, block=16)
 
 
 def recipes(length: int) -> tuple[Recipe, ...]:

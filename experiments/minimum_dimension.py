@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lab.errors import InputError, nearest
+from experiments.presets import planned, settings
 from lab.heads.config import HeadConfig, head_config
 from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.tasks.subset_free import NOTIONS
@@ -49,7 +49,7 @@ BASELINE = Recipe(steps=1500, learning_rate=0.3)
 NEAR = Recipe(steps=1500, learning_rate=0.03, start="construction")
 RECIPES = {SOFTMAX: BASELINE, ONE_GATE: BASELINE, PER_SLOT: BASELINE, FPA: Recipe()}
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"seeds": 8, "keys": (2, 3, 4, 5), "dims": range(5)},
     "paper": {"seeds": 32, "keys": range(2, 11), "dims": range(11)},
 }
@@ -101,14 +101,11 @@ def plan(
 
     Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
-    if preset not in PRESETS:
-        raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    count = int(PRESETS[preset]["seeds"]) if seeds is None else seeds  # type: ignore[call-overload]
-    return Plan(NAME, preset, tuple(_cells(preset)), range(count), block=32).select(heads or (), dims or ())
+    chosen = settings(PRESETS, preset)
+    return planned(NAME, preset, _cells(chosen), chosen["seeds"] if seeds is None else seeds, heads, dims)
 
 
-def _cells(preset: str) -> Iterator[Cell]:
-    chosen: dict = PRESETS[preset]
+def _cells(chosen: dict[str, Any]) -> Iterator[Cell]:
     for keys in chosen["keys"]:
         for kind in HEADS:
             for notion in NOTIONS:

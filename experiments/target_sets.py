@@ -10,8 +10,9 @@ fits a task (FITTING below) it should succeed, in the others the reader sees wha
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from lab.errors import InputError, nearest
+from experiments.presets import planned, settings
 from lab.heads.config import LABELS, head_config
 from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.training.recipe import Recipe
@@ -30,7 +31,7 @@ FACTORS = (1, 2, 4, 8, 16)
 # A sequence of subset-drop holds one query, those of the others about one per token.
 TEST_SEQUENCES = {"nested-scope": 64, "leveled-dips": 64, "subset-drop": 512}
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "seeds": 16,
         "heads": {
@@ -66,14 +67,11 @@ def plan(
 
     Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
-    if preset not in PRESETS:
-        raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    count = int(PRESETS[preset]["seeds"]) if seeds is None else seeds  # type: ignore[call-overload]
-    return Plan(NAME, preset, tuple(_cells(preset)), range(count), block=32).select(heads or (), dims or ())
+    chosen = settings(PRESETS, preset)
+    return planned(NAME, preset, _cells(chosen), chosen["seeds"] if seeds is None else seeds, heads, dims)
 
 
-def _cells(preset: str) -> Iterator[Cell]:
-    chosen: dict = PRESETS[preset]
+def _cells(chosen: dict[str, Any]) -> Iterator[Cell]:
     for task, labels in chosen["heads"].items():
         for label in labels:
             is_fpa = label in FPA_FORMS

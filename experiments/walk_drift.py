@@ -10,7 +10,7 @@ of a seed: exact-set rate >= 0.99 and mean total variation <= 0.05, at every len
 
 from collections.abc import Sequence
 
-from lab.errors import InputError, nearest
+from experiments.presets import planned, settings
 from lab.heads.config import head_config
 from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.training.recipe import Recipe
@@ -39,9 +39,7 @@ def plan(
 
     Raises InputError for an unknown preset, and for heads and dimensions that the preset lacks.
     """
-    if preset not in PRESETS:
-        raise InputError(f"--preset: unknown preset {preset!r}{nearest(preset, PRESETS)}")
-    count, recipes = PRESETS[preset]
+    count, recipes = settings(PRESETS, preset)
     cells = [
         Cell(
             experiment=NAME,
@@ -53,8 +51,7 @@ def plan(
         for label in HEADS
         for recipe in recipes
     ]
-    numbers = range(count if seeds is None else seeds)
-    return Plan(NAME, preset, cells, numbers, block=16).select(heads or (), dims or ())
+    return planned(NAME, preset, cells, count if seeds is None else seeds, heads, dims, block=16)
 
 
 def _evaluations() -> tuple[Evaluation, ...]:

@@ -503,9 +503,7 @@ def _tables_to_lanes(table, first, batch, out):
             out[LANES * n + lane] = max(own[n], _MASKED)
 
 
-def target_step(
-    kind, query, key, bias, gate, field, level, death, queries, scale, penalty_scale, smoothing, threads=None
-):
+def target_step(kind, query, key, bias, gate, field, level, death, queries, scale, penalty_scale, smoothing):
     """Mean target cross-entropy of each seed, and its gradients.
 
     query, key: (seeds, batch, length, dim), float32 or float64, in which all is computed but what is summed over
@@ -532,11 +530,11 @@ def target_step(
         *(x.reshape(-1, length) for x in (d_gate, d_field, d_level)),
     ]
     blocks = -(-n // LANES)
-    run_chunks(lambda start, stop: _position_blocks(kind, start, stop, *flat), blocks, threads)
+    run_chunks(lambda start, stop: _position_blocks(kind, start, stop, *flat), blocks)
     return sum_over_batch(loss[..., None])[:, 0], d_query, d_key, sum_over_batch(d_bias), d_gate, d_field, d_level
 
 
-def token_step(kind, tokens, table, bias, gate, field, level, death, queries, penalty_scale, smoothing, threads=None):
+def token_step(kind, tokens, table, bias, gate, field, level, death, queries, penalty_scale, smoothing):
     """The same for logits by token: tokens int64 (seeds, batch, length), table (seeds, V, V) by query and key token.
 
     Returns the loss and the gradients of table, bias, gate, field and level.
@@ -562,7 +560,7 @@ def token_step(kind, tokens, table, bias, gate, field, level, death, queries, pe
         d_bias.reshape(n, width),
         *(x.reshape(-1, length) for x in (d_gate, d_field, d_level)),
     ]
-    run_chunks(lambda start, stop: _token_blocks(kind, start, stop, *flat), -(-n // LANES), threads)
+    run_chunks(lambda start, stop: _token_blocks(kind, start, stop, *flat), -(-n // LANES))
     by_seed = sum_over_batch(d_table).reshape(table.shape)
     return sum_over_batch(loss[..., None])[:, 0], by_seed, sum_over_batch(d_bias), d_gate, d_field, d_level
 
