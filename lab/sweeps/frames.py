@@ -14,6 +14,7 @@ import pandas as pd
 
 from lab.errors import InputError, nearest
 from lab.sweeps import results
+from lab.sweeps.quartiles import quantiles
 from lab.sweeps.store import Store
 
 # Columns of the tables as they are stored and published; Frames adds those of JOINED to all but `cells`.
@@ -191,7 +192,7 @@ def _quartiles(steps: np.ndarray, curves: Sequence[tuple[str, list[bytes]]]) -> 
     """Rows for cells whose seeds have these steps; each curve is float32 bytes, one per seed."""
     seeds = len(curves[0][1])
     values = np.frombuffer(b"".join(row for _, rows in curves for row in rows), "<f4").astype(np.float64)
-    quartiles = np.quantile(values.reshape(len(curves), seeds, len(steps)), [0.25, 0.5, 0.75], axis=1)
+    quartiles = quantiles(values.reshape(len(curves), seeds, len(steps)), axis=1)
     low, middle, high = ([results.rounded(value) for value in part.ravel()] for part in quartiles)
     data = {
         "cell": np.repeat([cell for cell, _ in curves], len(steps)),

@@ -14,12 +14,12 @@ from lab.sweeps.chance import chance_level
 from lab.sweeps.completeness import Missing, missing_cells, missing_seeds, present_config, with_planned
 from lab.sweeps.frames import Frames
 from lab.sweeps.plan import Plan, TaskConfig
+from lab.sweeps.quartiles import QUARTILES, quantiles
 from lab.training.recipe import Recipe
 
 __all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summarise"]
 
 METRICS = ("tv", "exact", "excess_loss")
-QUARTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 MEASURED = (*METRICS, "success", "length")
 _NO_ROWS = np.empty((0, len(MEASURED)))
 # What tells the rows of a summary apart.
@@ -120,7 +120,7 @@ def _statistics(
         row |= {f"{count}_{name}": value for count, value in _counts(rows, confidence).items()}
         # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
         values = rows[:, : len(METRICS)] if len(rows) else np.full((1, len(METRICS)), np.nan)
-        quartiles = np.quantile(values, list(QUARTILES.values()), axis=0)
+        quartiles = quantiles(values)
         for metric, of_metric in zip(METRICS, quartiles.T):
             row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, of_metric)}
         if (

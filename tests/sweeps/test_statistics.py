@@ -22,6 +22,7 @@ from lab.sweeps import (
 )
 from lab.sweeps.chance import chance_level
 from lab.sweeps.completeness import present_config
+from lab.sweeps.quartiles import quantiles
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,24 @@ def test_the_learning_rate_is_chosen_on_validation_data(store, rate):
     assert chosen["learning_rate"].tolist() == [rate] * 4
     assert set(chosen["rates"]) == {"0.01, 0.05, 0.2"}
     assert chosen["validation_loss"].tolist() == pytest.approx([1.035] * 4)  # the median over seeds 0 to 7
+
+
+@pytest.mark.filterwarnings("error")
+def test_quartiles_of_infinities_are_infinities():
+    losses = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [1, 2, 3, 4, np.inf], [1, np.inf, np.inf, np.inf, np.inf]])
+    assert quantiles(losses.T).T.tolist() == [[2, 3, 4], [2, 3, 4], [np.inf] * 3]
+    even = np.array([[1.0, 2.0, np.inf, np.inf], [-np.inf, 1.0, 2.0, 3.0], [np.nan, 1.0, np.inf, 2.0]])
+    assert quantiles(even, axis=1).T[0].tolist() == [1.75, np.inf, np.inf]
+    assert quantiles(even, axis=1).T[1].tolist() == [-np.inf, 1.5, 2.25]
+    assert np.isnan(quantiles(even, axis=1).T[2]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reader_of_infinite_loss_is_summarised_without_a_warning(store):
+    run(make_plan(), store, InlineExecutor(), run_unit=with_metrics(lambda *_: {"loss": np.inf, "excess_loss": np.inf}))
+    table = summarise(load_frames(store))
+    assert set(table["excess_loss_1x_median"]) == {np.inf}
+    assert table["below_chance_1x"].all()
 
 
 def test_ties_go_to_the_lower_rate_and_divergence_loses(store):
