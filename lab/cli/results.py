@@ -1,9 +1,10 @@
 """`fpa-lab results`: the summary. `fpa-lab figures`: draw it. `fpa-lab export`: give it away."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json")
 SOURCE_SCOPES = "source-scopes"
+LONGEST_LABEL = 64  # of a task in the table; a family of key sets can have pages of options
 TARGETS_FOUND = "A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x."
 # Of tasks that ask for something else.
 SUCCESS = {
@@ -61,7 +63,7 @@ def results(
 
     path = published_folder() if source == "published" else Path(source)
     with working("reading results"):
-        frames = load_frames(path, [name], preset=preset, tables=("evaluations",))
+        frames = load_frames(path, [name], preset=preset, tables=("evaluations", *remarked_tables(name)))
         if frames.cells.empty:
             raise InputError(f"{path}: {name}: nothing is computed yet; fpa-lab sweep {name}")
         missing = missing_cells(path, name, frames)
@@ -85,10 +87,19 @@ def results(
 
 def remarks(name: str, frames: "Frames") -> list[str]:
     """What an experiment has to say below its table: its module may have a function `remarks(frames)`."""
+    make = getattr(_module(name), "remarks", None)
+    return make(frames) if make else []
+
+
+def remarked_tables(name: str) -> tuple[str, ...]:
+    """The tables that those remarks need besides `cells` and `evaluations`: REMARKS_READ of the module, if there is."""
+    return getattr(_module(name), "REMARKS_READ", ())
+
+
+def _module(name: str) -> ModuleType | None:
     from experiments import EXPERIMENTS
 
-    module = import_module(EXPERIMENTS[name]) if name in EXPERIMENTS else None
-    return module.remarks(frames) if module is not None and hasattr(module, "remarks") else []
+    return import_module(EXPERIMENTS[name]) if name in EXPERIMENTS else None
 
 
 def best_dimensions(summary: "pd.DataFrame") -> "pd.DataFrame":
@@ -120,10 +131,15 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     header = ["task", "head", *(["variant"] if variants else []), "dim", "rate", "seeds", "successes", "95% interval"]
     header += ["TV", *(f"exact {factor:g}x" for factor in factors), *(["real files"] if files else [])]
     header += ["chance TV", "chance exact"]
-    rows = [_row(row, factors, bool(variants), files) for row in summary.to_dict("records")]
+    labels = short_labels(summary["task"])
+    rows = [
+        _row({**row, "task": labels[row["task"]]}, factors, bool(variants), files) for row in summary.to_dict("records")
+    ]
     print_table(header, rows, left=3 if variants else 2)
-    for text in dict.fromkeys(SUCCESS.get(str(task).partition("[")[0], TARGETS_FOUND) for task in summary["task"]):
-        print(f"Medians over seeds. {text}")
+    for label, short in labels.items():
+        if short != label:
+            print(f"{short}: {label.partition('[')[2].removesuffix(']')}")
+    print("\n".join(meanings(labels)))
     if any(below_chance(row, factor) for row in summary.to_dict("records") for factor in factors):
         print("↓: below chance, the loss there is above that of a reader that weights all keys so far equally.")
     if summary["rates"].str.contains(",").any():
@@ -132,6 +148,26 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
     print_shortcuts(summary)
     print_lookups(frames)
+
+
+def short_labels(labels: Iterable[str]) -> dict[str, str]:
+    """How the table calls its tasks, in its order: long options are left out where the name says which task it is."""
+    known = list(dict.fromkeys(labels))
+    names = [label.partition("[")[0] for label in known]
+    return {
+        label: f"{name}[…]" if len(label) > LONGEST_LABEL and names.count(name) == 1 else label
+        for label, name in zip(known, names)
+    }
+
+
+def meanings(labels: Iterable[str]) -> list[str]:
+    """What the columns mean and when a seed succeeds, once; by task where tasks differ in that."""
+    tasks: dict[str, list[str]] = {}
+    for name in dict.fromkeys(label.partition("[")[0] for label in labels):
+        tasks.setdefault(SUCCESS.get(name, TARGETS_FOUND), []).append(name)
+    if len(tasks) == 1:
+        return [f"Medians over seeds. {text}" for text in tasks]
+    return ["Medians over seeds.", *(f"{', '.join(names)}: {text}" for text, names in tasks.items())]
 
 
 def print_shortcuts(summary: "pd.DataFrame") -> None:

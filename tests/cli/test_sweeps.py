@@ -17,7 +17,7 @@ import pytest
 
 import experiments
 from lab.cli import results, run, sweeps
-from lab.cli.results import best_dimensions, shown_factors
+from lab.cli.results import best_dimensions, meanings, short_labels, shown_factors
 from lab.sweeps import InlineExecutor, Store
 
 HERE = Path(__file__).parent
@@ -303,3 +303,21 @@ def test_a_full_disk_is_one_line_and_keeps_the_store(fpa_lab):
 def test_a_rate_below_chance_is_marked_at_its_own_length():
     row = {"exact_1x_median": 0.3751, "below_chance_1x": False, "exact_8x_median": 0.0429, "below_chance_8x": True}
     assert [results._exact(row, factor) for factor in (1.0, 8.0, 16.0)] == [0.3751, "↓ 0.043", None]
+
+
+def test_long_labels_of_tasks_are_cut_where_the_name_says_which():
+    long, other = (f"custom[keys={key * 80}]" for key in "ab")
+    assert short_labels([long, "nested-scope", long]) == {long: "custom[…]", "nested-scope": "nested-scope"}
+    assert short_labels([long, other]) == {long: long, other: other}
+    assert short_labels(["custom[keys=2]"]) == {"custom[keys=2]": "custom[keys=2]"}
+
+
+def test_footnotes_of_several_kinds_of_tasks_name_theirs():
+    [one] = meanings(["nested-scope", "nested-scope[train_length=64]", "subset-drop"])
+    assert one == f"Medians over seeds. {results.TARGETS_FOUND}"
+    first, *others = meanings(["custom[keys=2]", "nested-scope", "subset-free"])
+    assert first == "Medians over seeds."
+    assert others == [
+        f"custom, nested-scope: {results.TARGETS_FOUND}",
+        f"subset-free: {results.SUCCESS['subset-free']}",
+    ]
