@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from lab.errors import InputError
 from lab.ops import attention_kernels as kernels
-from lab.ops import reference
+from lab.ops import kinds, reference
 from lab.ops.threads import run_chunks
 from lab.ops.tile_product import ROWS
 
@@ -69,7 +69,7 @@ def fpa_attention(
             penalty_scale=penalty_scale, smoothing=smoothing, bias=bias, key_mask=key_mask, scale=scale,
         )  # fmt: skip
     return _attend(
-        kernels.FPA, heads, query, key, value, field, level, penalty_scale, key_mask, scale, smoothing, threshold
+        kinds.FPA, heads, query, key, value, field, level, penalty_scale, key_mask, scale, smoothing, threshold
     )
 
 
@@ -95,7 +95,7 @@ def fox_attention(
     if unfit:
         _say_once(f"fox_attention: no compiled path for {unfit}; using the reference operations")
         return reference.fox_attention(query, key, value, log_gate, bias=bias, key_mask=key_mask, scale=scale)
-    return _attend(kernels.FOX, heads, query, key, value, log_gate, None, 1.0, key_mask, scale, 0.0, threshold)
+    return _attend(kinds.FOX, heads, query, key, value, log_gate, None, 1.0, key_mask, scale, 0.0, threshold)
 
 
 def softmax_attention(
@@ -113,7 +113,7 @@ def softmax_attention(
     if unfit:
         _say_once(f"softmax_attention: no compiled path for {unfit}; using the reference operations")
         return reference.softmax_attention(query, key, value, bias=bias, key_mask=key_mask, scale=scale)
-    return _attend(kernels.SOFTMAX, heads, query, key, value, None, None, 1.0, key_mask, scale, 0.0, math.inf)
+    return _attend(kinds.SOFTMAX, heads, query, key, value, None, None, 1.0, key_mask, scale, 0.0, math.inf)
 
 
 def _attend(

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from lab.ops.kinds import FOX, FPA
 from lab.ops.tile_product import ROWS, add_product, largest
 from lab.ops.vector_math import exp
 
-SOFTMAX, FOX, FPA = 0, 1, 2
 # Keys of a tile and rows of a block: all that a block touches fits a 48 KiB cache up to head dimension 64.
 TILE, BLOCK = 64, 32
 # Numbers in a row of queries, of outputs, of packed keys and values come in multiples of this.
@@ -33,7 +33,8 @@ PAD = 16
 # numba counts the uses of every array at every call, in atomic operations that cost more than the arithmetic of a row.
 # Only functions that make arrays need it: `_owner` and `_kernel`.
 _UNCOUNTED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
-# Sums in loops may be reordered, which is what vector registers need; the order is then fixed by the compiled code.
+# Sums in loops may be reordered, which is what vector registers need; the order is then fixed by the compiled code,
+# as long as a loop that adds up writes nothing: else it looks at addresses to choose between two orders.
 # What a loop runs over is indexed from 0 (a view, or a row of a matrix): numba lets an index that might be negative
 # count from the end, and that keeps a loop on scalars.
 _loop: Any = njit(**_UNCOUNTED, fastmath={"reassoc", "contract"})
@@ -524,11 +525,11 @@ def _hand_over(collected, level, d_level, low, start, stop, penalty_scale):
     collected, level, d_level = collected[start:stop], level[start:stop], d_level[start:stop]
     to_signal, to_scale = 0.0, 0.0
     for c in range(collected.size):
-        given = 0.0 if level[c] <= low else penalty_scale * collected[c]
         penalty = 0.0 if level[c] <= low or level[c] - low == math.inf else level[c] - low
-        to_signal += given
+        to_signal += 0.0 if level[c] <= low else penalty_scale * collected[c]
         to_scale -= penalty * collected[c]
-        d_level[c] -= given
+    for c in range(collected.size):
+        d_level[c] -= 0.0 if level[c] <= low else penalty_scale * collected[c]
         collected[c] = 0.0
     return to_signal, to_scale
 

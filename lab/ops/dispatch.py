@@ -15,10 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lab.ops import reading, reference
+from lab.ops.kinds import FOX, FPA, SOFTMAX
 from lab.ops.step_ops import position_step, token_step, wide_token_step
 
 Kind = Literal["softmax", "fox", "fpa"]
-_KINDS = {"softmax": reading.SOFTMAX, "fox": reading.FOX, "fpa": reading.FPA}
+_KINDS = {"softmax": SOFTMAX, "fox": FOX, "fpa": FPA}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class TokenLogits:
         elif self.kind == "fpa":
             assert self.field is not None
             assert self.level is not None
-            logits = logits - self.penalty_scale * reference.penalty(self.field, self.level, smoothing=smoothing)
+            forget = reference.fpa_bias(self.field, self.level, penalty_scale=self.penalty_scale, smoothing=smoothing)
+            logits = logits + forget
         return torch.where(reference.causal_mask(length, length, tokens.device), logits, -torch.inf)
 
 
@@ -150,6 +152,8 @@ def _check(logits: Logits, tokens: Tensor, death: Tensor, queries: Tensor) -> No
     if not isinstance(logits, DenseLogits):
         factors = {name: getattr(logits, name, None) for name in ("gate", "log_gate", "field", "level")}
         shapes |= {name: x.shape for name, x in factors.items() if x is not None}
+        if not logits.penalty_scale >= 0:
+            raise ValueError(f"penalty_scale: expected at least 0, got {logits.penalty_scale}")
     if isinstance(logits, PositionLogits):
         shapes |= {"query": logits.query.shape[:-1], "key": logits.key.shape[:-1]}
     for name, given in shapes.items():
@@ -170,17 +174,14 @@ def _obstacle(logits: TokenLogits | PositionLogits, death: Tensor) -> str | None
 
 
 def _position_loss(logits: PositionLogits, death: Tensor, queries: Tensor, smoothing: float) -> Float[Tensor, " seeds"]:
-    """The compiled step; what is summed or compared over positions goes there in float64."""
+    """The compiled step, in the dtype of the queries; what is summed or compared over positions is float64 there."""
     dtype = logits.query.dtype
-    log_gate, field, level = (None if x is None else x.double() for x in (logits.log_gate, logits.field, logits.level))
     loss, *_ = position_step(
         _KINDS[logits.kind],
         logits.query,
         logits.key.to(dtype),
         None if logits.bias is None else logits.bias.to(dtype),
-        log_gate,
-        field,
-        level,
+        *(_float(x) for x in (logits.log_gate, logits.field, logits.level)),
         death,
         queries,
         float(logits.scale),
@@ -194,7 +195,7 @@ def _token_loss(
     logits: TokenLogits, tokens: Tensor, death: Tensor, queries: Tensor, smoothing: float
 ) -> Float[Tensor, " seeds"]:
     table, bias = logits.table, logits.bias
-    forgetting = [None if x is None else x.double() for x in (logits.gate, logits.field, logits.level)]
+    forgetting = [_float(x) for x in (logits.gate, logits.field, logits.level)]
     batch, settings = (tokens, death, queries), (float(logits.penalty_scale), float(smoothing))
     if table.shape[-1] == 1:
         bias = None if bias is None else bias.to(table.dtype)
@@ -203,7 +204,14 @@ def _token_loss(
         width = torch.arange(max(table.shape[-1], bias.shape[-1]))
         table = table[..., width.clamp_max(table.shape[-1] - 1)]
         table = table + bias[:, width.clamp_max(bias.shape[-1] - 1)][:, None, None, :]
-    return wide_token_step(_KINDS[logits.kind], table.double(), *forgetting, *batch, *settings)[0]
+    return wide_token_step(
+        _KINDS[logits.kind], table.double(), *(None if x is None else x.double() for x in forgetting), *batch, *settings
+    )[0]
+
+
+def _float(x: Tensor | None) -> Tensor | None:
+    """float64, or float32 as it is: the compiled step widens it."""
+    return x if x is None or x.dtype == torch.float32 else x.double()
 
 
 def reference_target_loss(

@@ -7,6 +7,7 @@ lanes are one-dimensional here, and vector number n stands at [16 n, 16 n + 16).
     a = load(x, n)               store(y, n, a)           splat(x, 2.0)  in the dtype of x
     a + b, a - b, a * b, a / b   a > b, a >= b (masks)    select(mask, a, b), everywhere(mask)
     total_of(a), largest_of(a), least_of(a)               load_from(x, start), at any place
+    transpose_square(...): 16 rows of 16 numbers to lanes, or back
     exp(a), log(a)               wide(a), narrow(x, a)    to float64, and to the dtype of x
 
 Additions of products may be fused. Every lane is computed alike, so its numbers depend on nothing in the others.
@@ -76,7 +77,7 @@ def _spread(builder: Any, number: Any, vector: Any) -> Any:
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, each: int = LANES) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     start = builder.gep(data, [builder.mul(index, index.type(each))])
-    return builder.bitcast(start, ir.VectorType(_ELEMENTS[array_type.dtype], LANES).as_pointer())
+    return builder.bitcast(start, ir.VectorType(data.type.pointee, LANES).as_pointer())
 
 
 @intrinsic
@@ -100,6 +101,52 @@ def load_from(typing_context, array, start):
         return builder.load(_address(context, builder, array, values, start, 1), align=array.dtype.bitwidth // 8)
 
     return kind(array, types.intp), generate
+
+
+def _transposed(builder: Any, rows: list) -> list:
+    """16 vectors of 16 as the 16 columns of their square: in four rounds, pairs of rows exchange halves of blocks."""
+    places = ir.VectorType(ir.IntType(32), LANES)
+    size = LANES // 2
+    while size:
+        low = ir.Constant(places, [n if n & size == 0 else n - size + LANES for n in range(LANES)])
+        high = ir.Constant(places, [n + size if n & size == 0 else n + LANES for n in range(LANES)])
+        exchanged = list(rows)
+        for n in range(LANES):
+            if n & size == 0:
+                exchanged[n] = builder.shuffle_vector(rows[n], rows[n + size], low)
+                exchanged[n + size] = builder.shuffle_vector(rows[n], rows[n + size], high)
+        rows, size = exchanged, size // 2
+    return rows
+
+
+@intrinsic
+def transpose_square(typing_context, source, start, stride, target, at, target_stride, factor):
+    """target[at + n target_stride + m] = factor source[start + m stride + n] for 16 n and 16 m, in target's dtype."""
+
+    def number(builder, vector):
+        wanted = ir.VectorType(_ELEMENTS[target.dtype], LANES)
+        if isinstance(source.dtype, types.Integer):
+            return builder.sitofp(vector, wanted)
+        bits = source.dtype.bitwidth, target.dtype.bitwidth
+        return (
+            vector if bits[0] == bits[1] else (builder.fpext if bits[0] < bits[1] else builder.fptrunc)(vector, wanted)
+        )
+
+    def generate(context, builder, signature, arguments):
+        x, start, stride, y, at, target_stride, factor = arguments
+        factor = _spread(builder, factor, ir.VectorType(_ELEMENTS[target.dtype], LANES))
+        read = []
+        for n in range(LANES):
+            where = builder.add(start, builder.mul(stride, stride.type(n)))
+            read.append(builder.load(_address(context, builder, source, x, where, 1), align=source.dtype.bitwidth // 8))
+        for n, column in enumerate(_transposed(builder, read)):
+            where = builder.add(at, builder.mul(target_stride, stride.type(n)))
+            column = builder.fmul(number(builder, column), factor)
+            builder.store(column, _address(context, builder, target, y, where, 1), align=target.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    whole = (types.intp,) * 2
+    return types.void(source, *whole, target, *whole, target.dtype), generate
 
 
 @intrinsic

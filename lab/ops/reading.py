@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from lab.ops.kinds import FOX, FPA, LEAST_SCALE
 from lab.ops.lanes import (
     LANES,
     exp,
@@ -26,8 +27,6 @@ from lab.ops.lanes import (
 )
 from lab.ops.threads import run_chunks
 from lab.ops.vector_math import exp as exp_of
-
-SOFTMAX, FOX, FPA = 0, 1, 2
 
 # Columns of what is returned for each sequence.
 READ_COLUMNS = ("queries", "loss", "excess_loss", "tv", "exact", "mass", "window", "gap", "gap_rows")
@@ -227,7 +226,8 @@ def _fade(i, total, wall, place, drop, fade):
 def _move(i, first, u, level, scale, place, drop, fade):
     """FPA: the minimum of keys first .. i-1 becomes u."""
     zero, start, end = splat(drop, 0), splat(drop, first), splat(drop, i)
-    factor, value = splat(drop, scale), splat(drop, u)
+    # An infinite penalty is a mask, whatever the scale.
+    factor, value = splat(drop, max(scale, LEAST_SCALE)), splat(drop, u)
     for n in range(first // LANES, (i - 1) // LANES + 1):
         here = load(place, n)
         excess = load(level, n) - value

@@ -152,14 +152,26 @@ def fox_logits(query, key, log_gate, *, bias=None, key_mask=None, scale=None):
     return softmax_logits(query, key, bias=forget, key_mask=key_mask, scale=scale)
 
 
-def fpa_logits(query, key, field, level, *, penalty_scale=1.0, smoothing=0.0, bias=None, key_mask=None, scale=None):
-    """First Passage Attention logits; shapes as in `softmax_logits`, field and level (..., keys).
+def fpa_bias(
+    field: Float[Tensor, "*lead keys"],
+    level: Float[Tensor, "*lead keys"],
+    *,
+    penalty_scale: float | Tensor = 1.0,
+    num_queries: int | None = None,
+    smoothing: float = 0.0,
+) -> Float[Tensor, "*lead queries keys"]:
+    """-lambda max(0, level_j - m_ij). An infinite penalty is a mask, -inf whatever lambda is.
 
     `penalty_scale` is lambda: a number, or a tensor that broadcasts against (..., queries, keys).
     """
-    drop = penalty(field, level, num_queries=query.shape[-2], smoothing=smoothing)
+    drop = penalty(field, level, num_queries=num_queries, smoothing=smoothing)
     infinite = drop == math.inf
-    forget = torch.where(infinite, -math.inf, -penalty_scale * torch.where(infinite, 0.0, drop))
+    return torch.where(infinite, -math.inf, -penalty_scale * torch.where(infinite, 0.0, drop))
+
+
+def fpa_logits(query, key, field, level, *, penalty_scale=1.0, smoothing=0.0, bias=None, key_mask=None, scale=None):
+    """First Passage Attention logits; shapes as in `softmax_logits`, the rest as in `fpa_bias`."""
+    forget = fpa_bias(field, level, penalty_scale=penalty_scale, num_queries=query.shape[-2], smoothing=smoothing)
     forget = forget if bias is None else forget + bias
     return softmax_logits(query, key, bias=forget, key_mask=key_mask, scale=scale)
 

@@ -2,7 +2,7 @@
 table that also depends on the distance.
 
 The gradients come out of the same pass as the loss, so the operators return them too, and backward only scales them.
-Absent factors are None, and have gradients of size 0. What is summed over positions (gate, field, level) is float64.
+Absent factors are None, and have gradients of size 0.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,9 @@ def _fakes(content: Sequence[Tensor], forgetting: Sequence[Tensor | None], *bias
     loss = like.new_empty(seeds, dtype=torch.float64)
     of_content = [x.new_empty(x.shape) for x in content]
     of_bias = [like.new_empty((seeds, 0) if x is None else x.shape) for x in bias]
-    of_rest = [like.new_empty((0, 0, 0) if x is None else x.shape, dtype=torch.float64) for x in forgetting]
+    of_rest = [
+        like.new_empty((0, 0, 0), dtype=torch.float64) if x is None else x.new_empty(x.shape) for x in forgetting
+    ]
     return loss, *of_content, *of_bias, *of_rest
 
 
@@ -167,6 +169,9 @@ def scaled_gradients(ctx, upstream: Tensor | None, needed: Sequence[bool]) -> li
         raise RuntimeError("target_loss: the compiled path has no second derivatives; use reference_target_loss")
     if upstream is None:
         return [None] * len(needed)
+    # The gradient of a sum of losses; what torch traces (a subclass) has no numbers to ask.
+    if type(upstream) is Tensor and bool((upstream == 1).all()):
+        return [g if need else None for g, need in zip(ctx.saved_tensors, needed, strict=True)]
     return [
         g * upstream.to(g.dtype).view(-1, *[1] * (g.dim() - 1)) if need else None
         for g, need in zip(ctx.saved_tensors, needed, strict=True)

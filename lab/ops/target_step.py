@@ -23,37 +23,64 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from lab.ops.lanes import LANES, everywhere, larger, load, log, narrow, select, softplus, splat, store, wide
+from lab.ops.kinds import FOX, FPA, LEAST_SCALE
+from lab.ops.lanes import (
+    LANES,
+    everywhere,
+    larger,
+    load,
+    log,
+    narrow,
+    select,
+    softplus,
+    splat,
+    store,
+    transpose_square,
+    wide,
+)
 from lab.ops.lanes import exp as exp_of
 from lab.ops.threads import run_chunks
 
-SOFTMAX, FOX, FPA = 0, 1, 2
-
-# Stands for -inf in a table, whose products with 0 would be nan.
-_MASKED = -1e30
+# Stands for -inf in a table, whose products with 0 would be nan; logits that are not above _GONE count as -inf.
+_MASKED, _GONE = -1e30, -1e29
 # Smaller weights, in float32 and float64, are exactly 0: their products would be subnormal numbers, which cost a
 # hundred times more than they matter.
 _NOTHING = (1e-24, 1e-270)
+# Stands in the gradient of a field value while the run that ends before it lasts.
+_WAITS = math.inf
 
 
 @njit(cache=True, nogil=True)
-def _to_lanes(rows, first, out):
-    """out[16 n + lane] = rows[first + lane, n]; 0 in lanes beyond the last row."""
-    lanes = min(LANES, rows.shape[0] - first)
+def _to_lanes(rows, first, out, scale=1.0):
+    """out[16 n + lane] = scale rows[first + lane, n]; 0 in lanes beyond the last row."""
+    size, lanes, factor = rows.shape[1], min(LANES, rows.shape[0] - first), out.dtype.type(scale)
+    if lanes == LANES and size >= LANES:
+        flat = rows.reshape(-1)
+        for n in range(0, size, LANES):
+            at = min(n, size - LANES)  # What is left over is done together with some that is done already.
+            transpose_square(flat, first * size + at, size, out, LANES * at, LANES, factor)
+        return
     out[:] = 0
     for lane in range(lanes):
         row = rows[first + lane]
-        for n in range(row.size):
-            out[LANES * n + lane] = row[n]
+        for n in range(size):
+            out[LANES * n + lane] = factor * out.dtype.type(row[n])
 
 
 @njit(cache=True, nogil=True)
-def _from_lanes(lanes, first, out, scale):
+def _from_lanes(lanes, first, out, scale=1.0):
     """The way back, times a number."""
-    for lane in range(min(LANES, out.shape[0] - first)):
+    size, count, factor = out.shape[1], min(LANES, out.shape[0] - first), out.dtype.type(scale)
+    if count == LANES and size >= LANES:
+        flat = out.reshape(-1)
+        for n in range(0, size, LANES):
+            at = min(n, size - LANES)
+            transpose_square(lanes, LANES * at, LANES, flat, first * size + at, size, factor)
+        return
+    for lane in range(count):
         row = out[first + lane]
-        for n in range(row.size):
-            row[n] = lanes[LANES * n + lane] * scale
+        for n in range(size):
+            row[n] = factor * out.dtype.type(lanes[LANES * n + lane])
 
 
 @njit(cache=True, nogil=True)
@@ -67,47 +94,59 @@ def _any_nan(row):
 
 @njit(cache=True, nogil=True)
 def _dots1(i, at, dim, c, query, key, start, out):
-    """out = start + one coordinate of the inner products of row i's query, at vector `at`, with every key so far."""
-    q0 = load(query, at + c)
+    """out = start + one coordinate of the inner products of row i's query, at vector `at`, with every key so far.
+
+    Returns the largest of `out`.
+    """
+    q0, top = load(query, at + c), splat(out, -math.inf)
     for j in range(i + 1):
-        store(out, j, load(start, j) + q0 * load(key, j * dim + c))
+        a = load(start, j) + q0 * load(key, j * dim + c)
+        store(out, j, a)
+        top = larger(a, top)
+    return top
 
 
 @njit(cache=True, nogil=True)
 def _dots4(i, at, dim, c, query, key, start, out):
     """The same for four coordinates at once."""
-    n = at + c
+    n, top = at + c, splat(out, -math.inf)
     q0, q1, q2, q3 = load(query, n), load(query, n + 1), load(query, n + 2), load(query, n + 3)
     for j in range(i + 1):
         n = j * dim + c
         one, other = q0 * load(key, n) + q1 * load(key, n + 1), q2 * load(key, n + 2) + q3 * load(key, n + 3)
-        store(out, j, load(start, j) + (one + other))
+        a = load(start, j) + (one + other)
+        store(out, j, a)
+        top = larger(a, top)
+    return top
 
 
 @njit(cache=True, nogil=True)
 def _logits(i, at, dim, query, key, offset, logit):
-    """logit[j] = query_i . key_j + offset_j for every key so far; the query stands at vector `at`."""
+    """logit[j] = query_i . key_j + offset_j for every key so far; the query stands at vector `at`. The largest."""
+    c, start, top = 0, offset, splat(logit, -math.inf)
     if dim == 0:
-        logit[: LANES * (i + 1)] = offset[: LANES * (i + 1)]
-    c, start = 0, offset
+        for j in range(i + 1):
+            store(logit, j, load(offset, j))
+            top = larger(load(offset, j), top)
     while c < dim:
         if c + 4 <= dim:
-            _dots4(i, at, dim, c, query, key, start, logit)
+            top = _dots4(i, at, dim, c, query, key, start, logit)
             c += 4
         else:
-            _dots1(i, at, dim, c, query, key, start, logit)
+            top = _dots1(i, at, dim, c, query, key, start, logit)
             c += 1
         start = logit
+    return top
 
 
 @njit(cache=True, nogil=True)
-def _weigh(i, logit, dies):
-    """Turns logits into unnormalised weights. (largest logit, sum of weights, size of the target, its sum of logits)"""
+def _weigh(i, top, logit, dies):
+    """Turns logits, of which `top` is the largest, into unnormalised weights.
+
+    Returns their sum, 0 where all are masked, and of the target its size and the sum of its logits.
+    """
     zero, one, row = splat(logit, 0), splat(logit, 1), splat(logit, i)
     nothing = splat(logit, _NOTHING[0] if logit.itemsize == 4 else _NOTHING[1])
-    top = load(logit, 0)
-    for j in range(1, i + 1):
-        top = larger(load(logit, j), top)
     total, size, on_target = zero, zero, zero
     for j in range(i + 1):
         a, alive = load(logit, j), load(dies, j) > row
@@ -117,7 +156,7 @@ def _weigh(i, logit, dies):
         weight = select(weight > nothing, weight, zero)
         total = total + weight
         store(logit, j, weight)
-    return top, total, size, on_target
+    return select(top > splat(top, _GONE), total, zero), size, on_target
 
 
 @njit(cache=True, nogil=True)
@@ -218,39 +257,55 @@ def _low(i, field, like):
 
 
 @njit(cache=True, nogil=True)
-def _pass_on(j, moved, run, slope, collected, run_end, d_field, d_level):
+def _pass_on(j, moved, run, scale, smoothing, offset, slope, collected, d_field, d_level):
     """Key j, where it moves, passes on what it collected: to its level at once, to the field with the rest of its run.
 
     `run` is the sum of the run's keys before j; returns that sum for the next key.
     """
-    zero = splat(slope, 0)
-    gathered = load(collected, j)
-    share = select(moved, load(slope, j) * gathered, zero)
+    zero, waits, gathered, handed = splat(offset, 0), splat(offset, _WAITS), load(collected, j), load(d_field, j + 1)
+    if smoothing == 0:
+        share = splat(offset, scale) * select(zero > load(offset, j), gathered, zero)
+    else:
+        share = load(slope, j) * gathered
+    share = select(moved, share, zero)
     store(collected, j, select(moved, zero, gathered))
     store(d_level, j, load(d_level, j) - share)
     run = run + share
-    ends = load(run_end, j) > zero
-    store(d_field, j + 1, load(d_field, j + 1) + select(ends, run, zero))
+    ends = select(moved, handed, zero) >= waits
+    store(d_field, j + 1, select(ends, run, handed))
     return select(ends, zero, run)
 
 
 @njit(cache=True, nogil=True)
-def _move(i, first, low, field, level, scale, smoothing, offset, slope, collected, run_end, d_field, d_level):
-    """Lowers the minimum of keys first .. i-1 to row i's field value, in the lanes where they are not before `low`."""
-    zero, one, factor = splat(slope, 0), splat(slope, 1), splat(slope, scale)
-    u, run = load(field, i), zero
-    for j in range(first, i):
-        moved = splat(slope, j) >= low
-        run = _pass_on(j, moved, run, slope, collected, run_end, d_field, d_level)
-        excess = narrow(slope, load(level, j) - u)
-        if smoothing == 0:
-            over = excess > zero
-            value, derivative = select(over, excess, zero), select(over, one, zero)
-        else:
-            value, derivative = softplus(excess, smoothing)
+def _penalise(j, moved, u, level, scale, smoothing, offset, slope):
+    """The penalty of key j, where it moves, at the minimum u: an offset to its logit, and when smoothed its slope."""
+    zero = splat(offset, 0)
+    excess = narrow(offset, load(level, j) - u)
+    # An infinite penalty is a mask, whatever the scale.
+    factor = splat(offset, max(scale, LEAST_SCALE))
+    if smoothing == 0:
+        store(offset, j, select(moved, zero - factor * larger(excess, zero), load(offset, j)))
+    else:
+        value, derivative = softplus(excess, smoothing)
         store(offset, j, select(moved, zero - factor * value, load(offset, j)))
-        store(slope, j, select(moved, factor * derivative, load(slope, j)))
-        store(run_end, j, select(moved, one if j == i - 1 else zero, load(run_end, j)))
+        store(slope, j, select(moved, splat(offset, scale) * derivative, load(slope, j)))
+
+
+@njit(cache=True, nogil=True)
+def _move(i, first, low, field, level, scale, smoothing, offset, slope, collected, d_field, d_level):
+    """Lowers the minimum of keys first .. i-1 to row i's field value, in the lanes where they are not before `low`."""
+    zero, u = splat(offset, 0), load(field, i)
+    run = zero
+    for j in range(first, i - 1):
+        moved = splat(offset, j) >= low
+        run = _pass_on(j, moved, run, scale, smoothing, offset, slope, collected, d_field, d_level)
+        _penalise(j, moved, u, level, scale, smoothing, offset, slope)
+    if i > 0:
+        # The newest key is penalised for the first time: it has nothing to pass on, and a run that ends with it begins.
+        moved = splat(offset, i - 1) >= low
+        store(collected, i - 1, zero)
+        store(d_field, i, select(moved, splat(offset, _WAITS), zero))
+        _penalise(i - 1, moved, u, level, scale, smoothing, offset, slope)
 
 
 @njit(cache=True, nogil=True)
@@ -300,12 +355,20 @@ def _bias_gradient(i, d_logit, d_bias):
 @njit(cache=True, nogil=True)
 def _loss_of_row(i, share, top, total, size, on_target, loss):
     """Adds row i to the loss of its sequences; returns the factors of weights and targets in the logits' gradient."""
-    nothing, keys = splat(loss, 0), wide(size)
+    nothing, infinite, gone, keys, target = (
+        splat(loss, 0),
+        splat(loss, math.inf),
+        splat(loss, _GONE),
+        wide(size),
+        wide(on_target),
+    )
     n = select(keys > nothing, load(share, i), nothing)  # An empty target is not scored.
     full, keys = wide(total), larger(keys, splat(loss, 1))
-    value = log(full) + wide(top) - wide(on_target) / keys
+    value = select(target > gone, log(full) + wide(top) - target / keys, infinite)
     store(loss, 0, load(loss, 0) + select(n > nothing, n * value, nothing))
-    return n / full, n / keys
+    # A row whose every logit is masked has an infinite loss and no gradient.
+    seen = full > nothing
+    return select(seen, n / full, nothing), select(seen, n / keys, nothing)
 
 
 class _Work(NamedTuple):
@@ -327,7 +390,6 @@ class _Work(NamedTuple):
     collected: np.ndarray
     wall: np.ndarray
     slope: np.ndarray
-    run_end: np.ndarray
     d_field: np.ndarray
     d_level: np.ndarray
     # In float64: field or running total of gates, level, what each row counts in the loss, and the loss.
@@ -345,21 +407,25 @@ def _new_work(like, length, dim, width, vocab):
     d_query, d_key = np.empty(table, dtype), np.empty(table, dtype)
     bias, d_bias = np.empty((2, LANES * width), dtype)
     offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
-    names, wall, slope, run_end = np.empty((4, size), dtype)
-    d_field, d_level = np.empty((2, size + LANES), dtype)
+    names, wall, slope, d_field, d_level = np.empty((5, size), dtype)
     field, level, share = np.empty((3, size))
     loss = np.empty(LANES)
     return _Work(
         query, key, d_query, d_key, names, bias, d_bias, offset, with_bias, logit, dies, collected,
-        wall, slope, run_end, d_field, d_level, field, level, share, loss,
+        wall, slope, d_field, d_level, field, level, share, loss,
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _begin(kind, first, bias, gate, field, level, death, share, w):
+def _begin(kind, first, bias, gate, field, level, death, queries, count, w):
     """Loads what a block's sequences have beside queries and keys, and clears what is added to."""
     _to_lanes(death, first, w.dies)
-    _to_lanes(share, first, w.share)
+    _to_lanes(queries, first, w.share)
+    for lane in range(LANES):
+        w.loss[lane] = count[min(first + lane, count.size - 1)]
+    counts = load(w.loss, 0)
+    for i in range(w.share.size // LANES):
+        store(w.share, i, load(w.share, i) / counts)
     w.offset[:], w.collected[:], w.d_query[:], w.loss[:] = 0, 0, 0, 0
     if w.bias.size > 0:
         _to_lanes(bias, first, w.bias)
@@ -367,7 +433,7 @@ def _begin(kind, first, bias, gate, field, level, death, share, w):
     if kind == FPA:
         _to_lanes(field, first, w.field)
         _to_lanes(level, first, w.level)
-        w.slope[:], w.run_end[:], w.d_field[:], w.d_level[:] = 0, 0, 0, 0
+        w.slope[:], w.d_field[:], w.d_level[:] = 0, 0, 0
     elif kind == FOX:
         _gate_sums(gate, first, w.field, w.wall)
 
@@ -377,15 +443,12 @@ def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
     """The pass over the rows; vocab is 0 where queries and keys are by position."""
     # Unpacked once: every look into the tuple counts references.
     query, key, d_query, d_key, names, bias, d_bias, offset, with_bias, logit, dies, collected = work[:12]
-    wall, slope, run_end, d_field, d_level, field, level, share, loss = work[12:]
+    wall, slope, d_field, d_level, field, level, share, loss = work[12:]
     start = with_bias if bias.size > 0 else offset
     for i in range(length):
         if kind == FPA:
             low, lowest = _low(i, field, slope)
-            _move(
-                i, lowest, low, field, level, penalty_scale, smoothing,
-                offset, slope, collected, run_end, d_field, d_level,
-            )  # fmt: skip
+            _move(i, lowest, low, field, level, penalty_scale, smoothing, offset, slope, collected, d_field, d_level)
         if everywhere(splat(loss, 0) >= load(share, i)):
             continue
         if kind == FOX:
@@ -394,8 +457,8 @@ def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
             _with_bias(i, bias, offset, with_bias)
         if vocab > 0:
             _query_of_token(i, vocab, dim, names, d_key, query)
-        _logits(i, 0 if vocab > 0 else i * dim, dim, query, key, start, logit)
-        top, total, size, on_target = _weigh(i, logit, dies)
+        top = _logits(i, 0 if vocab > 0 else i * dim, dim, query, key, start, logit)
+        total, size, on_target = _weigh(i, top, logit, dies)
         per_total, per_target = _loss_of_row(i, share, top, total, size, on_target, loss)
         _row_gradient(i, dies, narrow(logit, per_total), narrow(logit, per_target), logit, collected)
         if vocab > 0:
@@ -407,14 +470,18 @@ def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
 
 
 @njit(cache=True, nogil=True)
-def _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level):
+def _finish(
+    kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w, loss, d_bias, d_gate, d_field, d_level
+):
     """Hands the loss over, and the gradients of what forgets from what the keys have collected by the last row."""
     if kind == FPA:
-        run, everywhere_true = splat(w.slope, 0), splat(w.slope, 0) >= splat(w.slope, 0)
-        for j in range(length):
-            run = _pass_on(j, everywhere_true, run, w.slope, w.collected, w.run_end, w.d_field, w.d_level)
-        _from_lanes(w.d_field, first, d_field, 1)
-        _from_lanes(w.d_level, first, d_level, 1)
+        run, every = splat(w.offset, 0), splat(w.offset, 0) >= splat(w.offset, 0)
+        for j in range(length - 1):
+            run = _pass_on(
+                j, every, run, penalty_scale, smoothing, w.offset, w.slope, w.collected, w.d_field, w.d_level
+            )
+        _from_lanes(w.d_field, first, d_field)
+        _from_lanes(w.d_level, first, d_level)
     elif kind == FOX:
         # A logit holds c_i - c_j, and a row's logit gradients add up to 0, so only the keys' side remains.
         for lane in range(min(LANES, d_gate.shape[0] - first)):
@@ -423,7 +490,7 @@ def _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_ga
                 later -= w.collected[LANES * j + lane]
                 d_gate[first + lane, j] = 0.0 if gate[first + lane, j] == -math.inf else later
     if w.bias.size > 0:
-        _from_lanes(w.d_bias, first, d_bias, 1)
+        _from_lanes(w.d_bias, first, d_bias)
     for lane in range(min(LANES, loss.size - first)):
         n = first + lane
         undefined = _any_nan(bias[n]) or (kind == FPA and (_any_nan(field[n]) or _any_nan(level[n])))
@@ -433,13 +500,13 @@ def _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_ga
 
 @njit(cache=True, nogil=True)
 def _position_blocks(
-    kind, start, stop, query, key, bias, gate, field, level, death, share, scale, penalty_scale, smoothing,
+    kind, start, stop, query, key, bias, gate, field, level, death, queries, count, scale, penalty_scale, smoothing,
     loss, d_query, d_key, d_bias, d_gate, d_field, d_level,
 ):  # fmt: skip
     """Blocks start .. stop-1 of sixteen sequences each; sequences are the first axis of every array.
 
-    query, key: (sequences, length * dim); bias: (sequences, width), width 0 for none; death: (sequences, length) and
-    share, what each row's loss counts in its seed's mean. gate (FoX), field and level (FPA): float64 (sequences,
+    query, key: (sequences, length * dim); bias: (sequences, width), width 0 for none; death, queries: (sequences,
+    length) and count (sequences,), the queries of the sequence's seed. gate (FoX), field and level (FPA): (sequences,
     length), else of size 0. Fills loss (sequences,) and the gradients.
     """
     length = death.shape[1]
@@ -447,21 +514,23 @@ def _position_blocks(
     w = _new_work(query, length, dim, bias.shape[1], 0)
     for block in range(start, stop):
         first = block * LANES
-        _begin(kind, first, bias, gate, field, level, death, share, w)
-        _to_lanes(query, first, w.query)
-        w.query[:] *= scale
+        _begin(kind, first, bias, gate, field, level, death, queries, count, w)
+        _to_lanes(query, first, w.query, scale)
         _to_lanes(key, first, w.key)
         w.d_key[:] = 0
         _rows(kind, length, dim, 0, penalty_scale, smoothing, w)
-        _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
+        _finish(
+            kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w,
+            loss, d_bias, d_gate, d_field, d_level,
+        )  # fmt: skip
         _from_lanes(w.d_query, first, d_query, scale)
-        _from_lanes(w.d_key, first, d_key, 1)
+        _from_lanes(w.d_key, first, d_key)
 
 
 @njit(cache=True, nogil=True)
 def _token_blocks(
-    kind, start, stop, tokens, batch, table, dim, bias, gate, field, level, death, share, penalty_scale, smoothing,
-    loss, d_table, d_bias, d_gate, d_field, d_level,
+    kind, start, stop, tokens, batch, table, dim, bias, gate, field, level, death, queries, count,
+    penalty_scale, smoothing, loss, d_table, d_bias, d_gate, d_field, d_level,
 ):  # fmt: skip
     """The same for tables (seeds, V, V): a query is its token's row of the table, a key the unit vector of its token.
 
@@ -471,13 +540,16 @@ def _token_blocks(
     w = _new_work(table, length, dim, bias.shape[1], vocab)
     for block in range(start, stop):
         first = block * LANES
-        _begin(kind, first, bias, gate, field, level, death, share, w)
+        _begin(kind, first, bias, gate, field, level, death, queries, count, w)
         _to_lanes(tokens, first, w.names)
         _unit_vectors(vocab, dim, w.names, w.key)
         _tables_to_lanes(table, first, batch, w.d_key)
         _rows(kind, length, dim, vocab, penalty_scale, smoothing, w)
-        _finish(kind, first, length, bias, gate, field, level, w, loss, d_bias, d_gate, d_field, d_level)
-        _from_lanes(w.d_query, first, d_table, 1)
+        _finish(
+            kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w,
+            loss, d_bias, d_gate, d_field, d_level,
+        )  # fmt: skip
+        _from_lanes(w.d_query, first, d_table)
         for lane in range(min(LANES, loss.size - first)):
             if _any_nan(table[(first + lane) // batch].reshape(-1)):
                 loss[first + lane] = math.nan
@@ -507,8 +579,8 @@ def target_step(kind, query, key, bias, gate, field, level, death, queries, scal
     """Mean target cross-entropy of each seed, and its gradients.
 
     query, key: (seeds, batch, length, dim), float32 or float64, in which all is computed but what is summed over
-    positions; bias: (seeds, width) of the same dtype, width 0 for none. gate, or field and level: float64 (seeds,
-    batch, length); of size 0 where the kind has none. death, queries: int64 (seeds, batch, length).
+    positions; bias: (seeds, width) of the same dtype, width 0 for none. gate, or field and level: (seeds, batch,
+    length), float32 or float64; of size 0 where the kind has none. death, queries: int64 (seeds, batch, length).
     Returns loss (seeds,) float64 and the gradients of query, key, bias, gate, field and level, in their shapes.
     """
     seeds, batch, length, dim = query.shape
@@ -519,7 +591,8 @@ def target_step(kind, query, key, bias, gate, field, level, death, queries, scal
         query.reshape(n, length * dim),
         key.reshape(n, length * dim),
         np.repeat(bias, batch, axis=0),
-        *(x.reshape(-1, length) for x in (gate, field, level, death, shares(queries))),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, queries)),
+        np.repeat(np.maximum(1, queries.sum((1, 2))), batch),
         float(scale),
         float(penalty_scale),
         float(smoothing),
@@ -552,7 +625,8 @@ def token_step(kind, tokens, table, bias, gate, field, level, death, queries, pe
         table,
         dim,
         np.repeat(bias, batch, axis=0),
-        *(x.reshape(-1, length) for x in (gate, field, level, death, shares(queries))),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, queries)),
+        np.repeat(np.maximum(1, queries.sum((1, 2))), batch),
         float(penalty_scale),
         float(smoothing),
         loss.reshape(n),

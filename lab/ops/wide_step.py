@@ -15,7 +15,8 @@ import math
 import numpy as np
 from numba import njit
 
-from lab.ops.reading import FOX, FPA, SOFTMAX, any_nan, exponentiate
+from lab.ops.kinds import FOX, FPA, SOFTMAX
+from lab.ops.reading import any_nan, exponentiate
 from lab.ops.target_step import shares, sum_over_batch
 from lab.ops.threads import run_chunks
 
@@ -58,7 +59,7 @@ def _forget(kind, i, gate, field, level, scale, smoothing, minimum, argmin, drop
     while j >= 0 and minimum[j] > field[i]:
         minimum[j] = field[i]
         value, derivative = _smooth_excess(level[j] - field[i], smoothing)
-        drop[j] = scale * value
+        drop[j] = scale * value if value < math.inf else math.inf  # A mask, whatever the scale.
         slope[j] = scale * derivative
         fade[j] = math.exp(-drop[j]) if drop[j] < 690.0 else 0.0
         j -= 1
@@ -76,35 +77,35 @@ def _gather_row(i, tokens, table, mass, logit, row_mass):
         row_mass[j] = mass_of_query[tokens[j], distance]
 
 
-# The loops over a row are what the time goes into. Allowing sums to be reordered lets them run on vector registers;
-# the order is then fixed by the compiled code, the same for every seed and block.
+# The loops over a row are what the time goes into. Allowing sums to be reordered lets them run on vector registers.
+# A loop that adds up writes nothing: where it does, the compiled code looks at addresses to choose between two orders.
 _row_loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 
 @_row_loop
-def _weigh(i, row_mass, fade, weight):
-    """Fills weight[:i+1] with unnormalised weights; returns their sum."""
+def _sum(i, weight):
     total = 0.0
     for j in range(i + 1):
-        weight[j] = row_mass[j] * fade[j]
         total += weight[j]
     return total
 
 
 @_row_loop
+def _weigh(i, row_mass, fade, weight):
+    """Fills weight[:i+1] with unnormalised weights."""
+    for j in range(i + 1):
+        weight[j] = row_mass[j] * fade[j]
+
+
+@_row_loop
 def _weigh_again(i, logit, drop, weight):
-    """The same from the row's own maximum, for rows whose every key is far below the best entry of the table."""
+    """The same from the row's largest logit, returned, for rows whose every key is far below the table's best entry."""
     best = -math.inf
     for j in range(i + 1):
         best = max(best, logit[j] - drop[j])
-    if best == -math.inf:
-        weight[: i + 1] = 0.0
-        return 0.0, 0.0
-    total = 0.0
     for j in range(i + 1):
-        weight[j] = math.exp(logit[j] - drop[j] - best)
-        total += weight[j]
-    return total, best
+        weight[j] = 0.0 if best == -math.inf else math.exp(logit[j] - drop[j] - best)
+    return best
 
 
 @_row_loop
@@ -174,9 +175,14 @@ def _sequences(
             size, on_target = _sum_on_target(i, logit, drop, dies)
             if size == 0:
                 continue  # An empty target is not scored.
-            total, unit = _weigh(i, row_mass, fade, weight), top[a]
+            _weigh(i, row_mass, fade, weight)
+            total, unit = _sum(i, weight), top[a]
             if not total > _UNDERFLOW:
-                total, unit = _weigh_again(i, logit, drop, weight)
+                unit = _weigh_again(i, logit, drop, weight)
+                total = _sum(i, weight)
+            if total == 0.0:  # Every key is masked: all is lost, and nothing can be learned.
+                loss[n] = math.inf
+                continue
             loss[n] += share[n, i] * (math.log(total) + unit - on_target / size)
             _row_gradient(i, dies, share[n, i] / total, share[n, i] / size, weight, collected)
             for j in range(i + 1):

@@ -23,6 +23,7 @@ import torch
 from lab.errors import InputError
 from lab.heads.base import Head, make_head
 from lab.heads.config import HeadConfig
+from lab.ops import kinds
 from lab.profiling import Timers
 from lab.sweeps.plan import Cell
 from lab.sweeps.results import CellResult, Curves, Progress
@@ -40,7 +41,7 @@ ROUNDING = 1e-9
 CURVE_POINTS = 10
 _GATES = ("drop", "keep", "own", "last")
 
-KINDS = {"softmax": kernels.SOFTMAX, "fox": kernels.FOX, "fox_relative": kernels.FOX, "fpa": kernels.FPA}
+KINDS = {"softmax": kinds.SOFTMAX, "fox": kinds.FOX, "fox_relative": kinds.FOX, "fpa": kinds.FPA}
 NOTIONS = {"uniform": kernels.UNIFORM, "window": kernels.WINDOW, "separation": kernels.SEPARATION}
 
 
@@ -133,7 +134,7 @@ class Trainee:
         self.biased, self.offsets = bias is not None, offset is not None
         self.numbers = Numbers(*(np.array(part.numpy(), dtype=np.float32, order="C") for part in parts))
         self.used = self.numbers
-        if self.kind == kernels.FOX:
+        if self.kind == kinds.FOX:
             self.used = self.numbers._replace(**{name: getattr(self.numbers, name).copy() for name in _GATES})
         self.dropped = np.ascontiguousarray(~task.alive().T, dtype=np.float32)
         self.scale = np.float32(head.scale)
@@ -149,7 +150,7 @@ class Trainee:
 
     def logits(self) -> np.ndarray:
         """float32 (keys, targets), without smoothing."""
-        if self.kind == kernels.FOX:
+        if self.kind == kinds.FOX:
             kernels.log_gates(self.numbers, self.used)
         logits, depth = np.empty_like(self.dropped), np.empty_like(self.dropped)
         running = np.empty(self.dropped.shape[1], np.float32)
@@ -269,7 +270,7 @@ def _rows(cell: Cell, task: SubsetFree, seed: int, logits: np.ndarray) -> list[d
 def _unused(head: Head, numbers: Numbers) -> list[np.ndarray]:
     """Parts that a head of this kind does not have, or that change none of its weights."""
     kind = head.config.kind
-    unused = [] if KINDS[kind] != kernels.SOFTMAX else [getattr(numbers, name) for name in _GATES]
-    unused += [] if KINDS[kind] != kernels.FOX else [numbers.last]  # the gate at the query moves all keys alike
+    unused = [] if KINDS[kind] != kinds.SOFTMAX else [getattr(numbers, name) for name in _GATES]
+    unused += [] if KINDS[kind] != kinds.FOX else [numbers.last]  # the gate at the query moves all keys alike
     unused += [] if getattr(head, "positional", None) is not None else [numbers.bias]
     return unused if getattr(head, "offset", None) is not None else [*unused, numbers.offset]

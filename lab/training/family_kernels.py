@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from lab.ops.kinds import FOX, FPA
 from lab.ops.vector_math import exp
 
-SOFTMAX, FOX, FPA = 0, 1, 2
 UNIFORM, WINDOW, SEPARATION = 0, 1, 2
 
-# Sums over targets may be reordered into vector lanes; infinities and nan keep their meaning.
+# Sums over targets may be reordered into vector lanes; infinities and nan keep their meaning. A loop that adds up
+# writes nothing: where it does, the compiled code looks at addresses to choose between two orders.
 _FAST: Any = {"cache": True, "nogil": True, "fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy"}
 _BETA1, _BETA2, _EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -85,6 +86,7 @@ def _content_gradient(numbers, scale, pull, gradient):
             product = _ZERO
             for s in range(len(row)):
                 gradient.query[i, s] += factor * row[s]
+            for s in range(len(row)):
                 product += query[i, s] * row[s]
             gradient.key[j, i] = scale * product
 
@@ -118,6 +120,7 @@ def _fox_gradient(numbers, dropped, pull, gradient, running):
         at_drop, total = _ZERO, _ZERO
         for s in range(len(running)):
             running[s] += pull[j, s]
+        for s in range(len(running)):
             at_drop += running[s] * dropped[j, s]
             total += running[s]
         gradient.drop[slot] += at_drop
@@ -160,7 +163,10 @@ def _softplus(x, smoothing):
 
 @njit(**_FAST)
 def _fpa_gradient(numbers, dropped, penalty_scale, smoothing, pull, depth, gradient, carried):
-    """carried: gradient at R_j from the keys before j. At a tie the earlier position has the minimum."""
+    """carried: gradient at R_j from the keys before j. At a tie the earlier position has the minimum.
+
+    The depth of a key is overwritten by the gradient at its penalty's excess, once nobody needs it any more.
+    """
     n, shared = len(pull), len(numbers.drop) == 1
     for part in (gradient.drop, gradient.keep, gradient.own):
         part[:] = _ZERO
@@ -174,9 +180,10 @@ def _fpa_gradient(numbers, dropped, penalty_scale, smoothing, pull, depth, gradi
                 slope = _ONE / (_ONE + exp(-excess / smoothing))
             else:
                 slope = _ONE if excess > _ZERO else _ZERO
-            own = penalty_scale * slope * pull[j, s]
-            carried[s] += own
-            at_offset -= own
+            depth[j, s] = penalty_scale * slope * pull[j, s]
+            carried[s] += depth[j, s]
+        for s in range(len(carried)):
+            at_offset -= depth[j, s]
             total += carried[s]
             at_drop += carried[s] * dropped[j, s]
         gradient.offset[j] = at_offset
@@ -187,10 +194,10 @@ def _fpa_gradient(numbers, dropped, penalty_scale, smoothing, pull, depth, gradi
             break
         own = numbers.own[j + 1]
         for s in range(len(carried)):
+            at_next += carried[s] if own + min(_ZERO, depth[j + 1, s]) < _ZERO else _ZERO
+        for s in range(len(carried)):
             deeper = min(_ZERO, depth[j + 1, s])
-            passed = carried[s] if own + deeper < _ZERO else _ZERO
-            at_next += passed
-            carried[s] = passed if deeper < _ZERO else _ZERO
+            carried[s] = carried[s] if deeper < _ZERO and own + deeper < _ZERO else _ZERO
         gradient.own[j + 1] = at_next
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import lab
 from lab.errors import InputError
-from lab.ops import attention, reference
-from lab.ops import attention_kernels as kernels
+from lab.ops import attention, kinds, reference
 from lab.ops.attention_kernels import BLOCK, TILE
 
 inf, nan = math.inf, math.nan
@@ -22,7 +21,7 @@ PAIRS = {
     "fox": (attention.fox_attention, reference.fox_attention),
     "fpa": (attention.fpa_attention, reference.fpa_attention),
 }
-KINDS = {"softmax": kernels.SOFTMAX, "fox": kernels.FOX, "fpa": kernels.FPA}
+KINDS = {"softmax": kinds.SOFTMAX, "fox": kinds.FOX, "fpa": kinds.FPA}
 FORGETTING = {"softmax": (), "fox": ("log_gate",), "fpa": ("field", "level")}
 # Of the largest number in what is compared, or of 1 where that is smaller: a gradient is a difference of sums of
 # numbers of that size.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ops import dispatch
-from lab.ops.dispatch import PositionLogits, read_sequences, reference_target_loss, target_loss
+from lab.ops.dispatch import PositionLogits, dense_targets, read_sequences, reference_target_loss, target_loss
 from lab.ops.reading import READ_COLUMNS
 from lab.ops.step_ops import position_step
 from tests.ops.test_token_step import KINDS, STYLES, problem
@@ -52,8 +52,13 @@ def differentiate(loss, logits, death, queries, *, upstream=None, double=False, 
 
 
 def assert_equals_reference(logits, death, queries, *, smoothing=0.0, upstream=None):
-    """Relative to the largest number of each answer, and of the terms that its sums are made of."""
+    """Relative to the largest number of each answer, and of the terms that its sums are made of.
+
+    The loss is a mean over queries; unless told otherwise its gradient is taken times their number, so that the terms
+    are of order 1.
+    """
     tolerance = TOLERANCE[logits.query.dtype]
+    upstream = queries.sum((1, 2)).clamp_min(1).double() if upstream is None else upstream
     options = {"smoothing": smoothing, "upstream": upstream}
     loss, gradients = differentiate(target_loss, logits, death, queries, **options)
     expected, wanted = differentiate(reference_target_loss, logits, death, queries, double=True, **options)
@@ -222,3 +227,30 @@ def test_half_precision_takes_the_reference_path_and_says_so_once(caplog):
     expected = reference_target_loss(logits, torch.zeros_like(death), death, queries)
     assert all(torch.equal(loss, expected) for loss in losses)
     assert np.isfinite(expected.item())
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
+@pytest.mark.parametrize("penalty_scale", [0.0, 1.5])
+def test_an_infinite_penalty_is_a_mask_whatever_the_scale(dtype, smoothing, penalty_scale):
+    logits, death, queries = drawn("fpa", (2, 3, 20), seed=14, dtype=dtype)
+    level = logits.level.clone()
+    level[..., 3], level[1, 2, 9] = inf, inf
+    death = torch.where(level == inf, 0, death)
+    queries = torch.where(dense_targets(death, torch.ones_like(queries)).any(-1), queries, 0)
+    masked = replace(logits, level=level, penalty_scale=penalty_scale)
+    assert_equals_reference(masked, death, queries, smoothing=smoothing)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_see_nothing_lose_everything_and_have_no_gradient(kind):
+    """Row 4 of every sequence cannot see any key: a bias of -inf at each of its distances."""
+    logits, death, _ = drawn(kind, (2, 3, 5), width=5, seed=15, dtype=torch.float32)
+    queries = torch.zeros_like(death)
+    queries[..., 4], death = 1, torch.full_like(death, 5)
+    logits = replace(logits, bias=torch.full_like(logits.bias, -inf))
+    loss, gradients = differentiate(target_loss, logits, death, queries)
+    expected, _ = differentiate(reference_target_loss, logits, death, queries)
+    assert torch.equal(loss, expected)
+    assert (loss == inf).all()
+    assert not any(g.any() for g in gradients.values())

@@ -552,3 +552,43 @@ def test_other_devices_take_the_reference_path_and_say_so_once(caplog, monkeypat
     assert caplog.messages == ["target_loss: no compiled path on meta; using the reference operations"]
     assert target_loss(logits, *batch).item() > 0
     assert len(taken) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_masked_target_has_an_infinite_loss(dtype, width):
+    """-inf in the table: the pair of tokens that never meet; a target there cannot be read."""
+    logits, tokens, death, queries = problem("softmax", (3, 2, 8), vocab=3, width=width, seed=5)
+    table = logits.table.to(dtype).clone()
+    table[0, :, 1] = -inf
+    table[1] = -inf
+    logits = replace(logits, table=table)
+    loss = target_loss(logits, tokens, death, queries)
+    expected = reference_target_loss(logits, tokens, death, queries)
+    torch.testing.assert_close(loss, expected.double(), rtol=1e-5, atol=0)
+    assert (loss == inf).tolist()[1:] == [True, False]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
+@pytest.mark.parametrize("penalty_scale", [0.0, 1.5])
+@pytest.mark.parametrize("width", [1, 4])
+def test_an_infinite_penalty_is_a_mask_whatever_the_scale(width, penalty_scale, smoothing):
+    logits, tokens, death, queries = problem("fpa", (2, 3, 12), width=width, seed=6)
+    level = logits.level.clone()
+    level[..., 3], level[1, 2, 9] = inf, inf
+    death = torch.where(level == inf, 0, death)
+    queries = torch.where(dense_targets(death, torch.ones_like(queries)).any(-1), queries, 0)
+    masked = replace(logits, level=level, penalty_scale=penalty_scale)
+    assert_fused_equals_reference(masked, tokens, death, queries, smoothing=smoothing)
+
+
+def test_the_same_bits_wherever_the_arrays_lie():
+    """Compiled loops look at addresses when they write near what they read; no sum may depend on that."""
+    rng, others = np.random.default_rng(0), []
+    for turn in range(90):
+        logits, *batch = problem(KINDS[turn % 3], (5, 3, 12), seed=turn, width=3)
+        loss, gradients = differentiate(target_loss, logits, *batch, smoothing=0.4)
+        others.append(np.empty(rng.integers(1, 3000)))
+        loss2, gradients2 = differentiate(target_loss, logits, *batch, smoothing=0.4)
+        assert torch.equal(loss, loss2)
+        assert all(torch.equal(g, gradients2[name]) for name, g in gradients.items())

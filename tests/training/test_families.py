@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from lab.errors import InputError
 from lab.heads import head_config
+from lab.ops import kinds
 from lab.sweeps.plan import Cell, Evaluation, TaskConfig
 from lab.tasks import make_task
 from lab.training import Recipe, families, family_starts, run_cell
@@ -54,7 +55,7 @@ def gradient_of(trainee, notion, smoothing, sharpness):
     gradient = Numbers(*map(np.zeros_like, trainee.numbers))
     sizes = (1 - trainee.dropped).sum(0)
     scratch = [np.empty((*lead, *trainee.dropped.shape), np.float32) for lead in ((), (), (2,))]
-    if trainee.kind == kernels.FOX:
+    if trainee.kind == kinds.FOX:
         kernels.log_gates(trainee.numbers, trainee.used)
     kernels.family_gradient(
         trainee.kind, families.NOTIONS[notion], trainee.used, trainee.dropped, sizes, trainee.scale,
