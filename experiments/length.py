@@ -14,12 +14,20 @@ walk, leave room for both (walk-drift says how much).
 Success of a seed: exact-set rate >= 0.99 and mean total variation <= 0.05, at every length by itself.
 """
 
+import json
+import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from experiments.presets import planned, settings
 from lab.heads.config import head_config
 from lab.sweeps.plan import Cell, Evaluation, Plan, TaskConfig
 from lab.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lab.sweeps.frames import Frames
 
 NAME = "length"
 FORMS = {
@@ -33,6 +41,18 @@ FACTORS = (1, 2, 4, 8, 16, 32, 64)
 # Sequences read up to 4 times the training length, and beyond. One of subset-drop holds a single query.
 SEQUENCES = {"nested-scope": (64, 8), "leveled-dips": (64, 8), "subset-drop": (512, 128)}
 PRESETS = {"quick": 8, "paper": 32}
+REMARKS_READ = ("parameters",)  # where the increments are
+# The increments that should cancel: what lifts the walk, and what lets it fall again.
+PAIRS = {"nested-scope": ("open", "close"), "subset-drop": ("key", "drop")}
+SETTINGS = ["task", "trained_at", "form", "recipe", "sum_dtype"]
+# What a recipe changes -> what it is called.
+RECIPE_NAMES = {
+    "": "the recipe",
+    "lengths": "lengths 1, 2, 4 mixed",
+    "steps": "three times the steps",
+    "smoothing": "smoothing twice as strong",
+    "smoothing_until": "smoothing to the end",
+}
 
 
 def plan(
@@ -97,3 +117,99 @@ def _evaluations(name: str, length: int) -> tuple[Evaluation, ...]:
     if name == "nested-scope":
         found.append(Evaluation(task=TaskConfig(name="source-scopes", options={"scopes": "indent"})))
     return tuple(found)
+
+
+def measured(frames: "Frames") -> "pd.DataFrame":
+    """One row per cell and factor of the training length: SETTINGS, factor, n, successes, low, high, and quartiles.
+
+    Those are over seeds (window_max_q25, ..._median, ..._q75): of tv and exact, of the largest window and the least
+    gap, and of the drift, what a pair of increments that should cancel adds up to as a share of the fall (negative: the
+    walk sinks; not a number where the field is no walk).
+    """
+    import pandas as pd
+
+    from lab.sweeps.quartiles import QUARTILES, quantiles
+    from lab.sweeps.statistics import clopper_pearson
+
+    settings = pd.DataFrame([_settings(config) for config in frames.cells["config"]])
+    settings["cell"] = frames.cells["cell"].to_numpy()
+    tests = frames.evaluations
+    tests = tests[(tests["split"] == "test") & (tests["task"] == tests["train_task"])]
+    tests = tests.drop(columns=["task", "head"]).merge(settings, on="cell")
+    known = _drifts(frames, settings)
+    tests["drift"] = [known.get(key, float("nan")) for key in zip(tests["cell"], tests["seed"])]
+    rows = []
+    for keys, seeds in tests.groupby([*SETTINGS, "factor"], sort=True):
+        n, successes = len(seeds), int(seeds["success"].sum())
+        low, high = clopper_pearson(successes, n)
+        row = dict(zip([*SETTINGS, "factor"], keys)) | {"n": n, "successes": successes, "low": low, "high": high}
+        for name in ("tv", "exact", "window_max", "gap_min", "drift"):
+            found = quantiles(seeds[name].to_numpy())
+            row |= {f"{name}_{label}": float(value) for label, value in zip(QUARTILES, found)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _drifts(frames: "Frames", settings: "pd.DataFrame") -> dict[Any, float]:
+    """By cell and seed, (rise + fall) / |fall| of the learned increments."""
+    learned = frames.parameters
+    learned = learned[learned["name"] == "increment"].pivot(index=["cell", "seed"], columns="token", values="value")
+    found: dict[Any, float] = {}
+    for task, (rise, fall) in PAIRS.items():
+        mine = learned[learned.index.isin(settings.loc[settings["task"] == task, "cell"], level="cell")]
+        if len(mine):
+            found |= ((mine[rise] + mine[fall]) / mine[fall].abs()).to_dict()
+    return found
+
+
+def _settings(config: str) -> dict[str, Any]:
+    """What tells the cells of this experiment apart, from the stored configuration."""
+    cell = json.loads(config)
+    default = Recipe().model_dump(mode="json")
+    changed = [name for name, value in cell["recipe"].items() if value != default.get(name)]
+    task = TaskConfig(**cell["task"])
+    return {
+        "task": task.name,
+        "trained_at": task.make().train_length,
+        "recipe": "+".join(changed),
+        "form": cell["head"]["level"],
+        "sum_dtype": cell["head"].get("sum_dtype", "float64"),
+    }
+
+
+def remarks(frames: "Frames") -> list[str]:
+    """For `fpa-lab results`: seeds that succeed at every length, and the worst query's window and gap near and far."""
+    table = measured(frames)
+    if table.empty:
+        return []
+    factors = sorted(set(table["factor"]))
+    lines = [
+        "",
+        "Seeds that succeed, of n, at every length by itself, and the 95% interval at the greatest. TV, and of a",
+        "seed's worst query the window (largest spread of the target's logits) and the gap (least distance to all",
+        "else): medians over seeds, at the least > at the greatest length. drift: what increments that should cancel",
+        "add up to, in percent of the fall (below 0 the walk sinks), median over seeds.",
+        f"{'task, trained at':17} {'levels':6} {'recipe':25} {'n':>3} "
+        + " ".join(f"{f'{factor:g}x':>3}" for factor in factors)
+        + f"  {'interval':9}  {'TV':15}  {'window':16}  {'gap':13}  {'drift':>7}",
+    ]
+    order = table.assign(place=table["task"].map(list(FORMS).index))
+    order = order.sort_values(["place", *SETTINGS[1:], "factor"], ascending=[True] * 4 + [False, True])
+    return lines + [_line(rows) for _, rows in order.groupby(SETTINGS, sort=False)]
+
+
+def _line(rows: "pd.DataFrame") -> str:
+    """A line of the remarks, of the rows of one cell in order of the factor."""
+    first, last = rows.iloc[0], rows.iloc[-1]
+    summed = "" if last["sum_dtype"] == "float64" else f"walk summed in {last['sum_dtype']}"
+    tv, window, gap = (
+        f"{first[f'{name}_median']:.{digits}f} > {last[f'{name}_median']:.{digits}f}"
+        for name, digits in (("tv", 4), ("window_max", 4), ("gap_min", 2))
+    )
+    return (
+        f"{last['task'] + ', ' + str(last['trained_at']):17} {last['form']:6} "
+        f"{summed or RECIPE_NAMES.get(last['recipe'], last['recipe']):25} {int(last['n']):>3} "
+        + " ".join(f"{int(successes):>3}" for successes in rows["successes"])
+        + f"  {last['low']:.2f}\N{EN DASH}{last['high']:.2f}  {tv:15}  {window:16}  {gap:13}"
+        + ("" if math.isnan(last["drift_median"]) else f"  {100 * last['drift_median']:>7.3f}")
+    ).rstrip()

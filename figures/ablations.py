@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from figures.inputs import Results
 
-RECIPE = "the recipe"
+RECIPE, FORM = "the recipe", "another form"
+FORMS = style.in_order(label for label in style.HEAD_NAMES if label.startswith("fpa"))
 # What a configuration changes -> the group of rows it stands in, in the order of the figure.
 GROUPS: dict[tuple[str, ...], str] = {
     (): RECIPE,
@@ -24,7 +25,7 @@ GROUPS: dict[tuple[str, ...], str] = {
     ("initial_drift", "smoothing"): "drift, no smoothing",
     ("learning_rate",): "learning rate",
     ("penalty_scale",): "penalty scale",
-    ("form",): "another form",
+    ("form",): FORM,
 }
 COLUMNS = ["task", "group", "setting", "head", "dim", "learning_rate", *success_rows.COUNTS]
 
@@ -33,8 +34,9 @@ def draw(results: Results) -> Drawing:
     """One panel per task; a row per setting, the recipe itself on top."""
     table = measured(results)
     tasks = panels.tasks_in_order(table["task"])
+    rows = table.assign(form=table["head"].map(FORMS.index)).sort_values("form", kind="stable")
     groups = {
-        group: list(dict.fromkeys(table.loc[table["group"] == group, "setting"]))
+        group: list(dict.fromkeys((rows if group == FORM else table).loc[table["group"] == group, "setting"]))
         for group in GROUPS.values()
         if (table["group"] == group).any()
     }
@@ -72,9 +74,11 @@ def measured(results: Results) -> pd.DataFrame:
         index=cells.index,
     )
     table = success_rows.counted(results.frames, cells.join(about))
-    table["place"] = table["group"].map(order)
-    table = table.sort_values(["task", "place", "value", "head", "factor"], kind="stable")
-    return table[COLUMNS].reset_index(drop=True)
+    tasks = panels.tasks_in_order(table["task"])
+    table = table.assign(
+        place=table["group"].map(order), at=table["task"].map(tasks.index), form=table["head"].map(FORMS.index)
+    )
+    return table.sort_values(["at", "place", "value", "form", "factor"], kind="stable")[COLUMNS].reset_index(drop=True)
 
 
 def changed(config: dict[str, Any]) -> dict[str, Any]:
@@ -109,22 +113,34 @@ def said_plainly(row: Any) -> str:
 
 
 def caption(table: pd.DataFrame, factors: list[float]) -> str:
-    """What the figure shows; what the recipe itself and the worst settings reach is said in numbers."""
-    near = table[table["factor"] == factors[0]]
+    """What the figure shows; what the recipe itself and the settings that lose seeds reach is said in numbers."""
+    near, far = (table[table["factor"] == factor].reset_index(drop=True) for factor in (factors[0], factors[-1]))
     own = near[near["group"] == RECIPE]
-    said = [f"{int(row['successes'])} of {int(row['n'])} ({row['task']}, {row['head']})" for _, row in own.iterrows()]
-    worst = near[(near["successes"] < near["n"]) & (near["group"] != RECIPE)].sort_values("successes", kind="stable")
-    lost = [
-        f"{said_plainly(row)} {int(row['successes'])} of {int(row['n'])} ({row['task']})"
-        for _, row in worst.head(6).iterrows()
-    ]
+    said = [f"{counted(row)} ({row['task']}, {row['head']})" for row in own.to_dict("records")]
+    lost = near["successes"] < near["n"]
+    settings = ~near["group"].isin((RECIPE, FORM))
+    later = ~lost & (far["successes"] < far["n"])
     return words.paragraph(f"""
         **What the recipe needs.** Seeds that succeed when one setting is changed and everything else stays: smoothing
         of the penalty (tau at the first step; 0 is none), standard deviation of the initial increments and levels, mean
         of the initial increments of a walk (negative: a walk that falls at the start, as FoX does), learning rate,
-        penalty scale, and the forms of field and level other than the one that fits the task. {words.SUCCESS} Discs:
-        at {factors[0]:g}x the training length, counts beside them; rings: at {factors[-1]:g}x. n =
-        {words.count_range(near["n"])} seeds per point; bars: Clopper–Pearson 95% intervals. A reader that weights all
-        keys so far equally succeeds on no seed (chance: 0). The recipe itself: {words.listing(said)}.
-        {"Least: " + "; ".join(lost) + "." if lost else "No setting loses a seed."}
+        penalty scale, and the forms of field and level other than the one that fits the task. A row is empty where a
+        task has no such setting: a direct field has no increments, and the form that fits is no other form.
+        {words.SUCCESS} Discs: at {factors[0]:g}x the training length, counts beside them; rings: at {factors[-1]:g}x,
+        judged by the same two numbers there. n = {words.count_range(near["n"])} seeds per point; bars:
+        Clopper–Pearson 95% intervals. A reader that weights all keys so far equally succeeds on no seed
+        (chance: 0). The recipe itself: {words.listing(said)}. Settings that lose seeds at {factors[0]:g}x:
+        {listed(near[lost & settings])}. Settings and forms that lose none there, but at {factors[-1]:g}x:
+        {listed(far[later])}.
     """)
+
+
+def listed(rows: pd.DataFrame) -> str:
+    """Every row with its count, the least first."""
+    records = rows.sort_values("successes", kind="stable").to_dict("records")
+    return "; ".join(f"{said_plainly(row)}: {counted(row)} ({row['task']})" for row in records) or "none"
+
+
+def counted(row: Any) -> str:
+    """Seeds that succeed, of how many."""
+    return f"{int(row['successes'])} of {int(row['n'])}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from figures import panels, style, words
@@ -16,124 +16,68 @@ if TYPE_CHECKING:
 
     from figures.inputs import Results
 
-# What a recipe changes -> its name and colour; Okabe and Ito's palette again.
-RECIPES = {
-    "": ("the recipe", "#0072B2"),
-    "lengths": ("lengths 1, 2, 4 mixed", "#009E73"),
-    "steps": ("three times the steps", "#E69F00"),
-    "smoothing": ("smoothing twice as strong", "#D55E00"),
-    "smoothing_until": ("smoothing to the end", "#CC79A7"),
+# What a recipe changes -> its colour; Okabe and Ito's palette again.
+COLOURS = {
+    "": "#0072B2",
+    "lengths": "#009E73",
+    "steps": "#E69F00",
+    "smoothing": "#D55E00",
+    "smoothing_until": "#CC79A7",
 }
 FORM_DASHES: dict[str, Any] = {"tied": (0, (3.2, 1.4)), "offset": "-", "free": "-"}
 WINDOW_FLOOR = 1e-3  # smaller windows are drawn here: float32 parameters mean little below it
-# The increments that should cancel: what lifts the walk, and what lets it fall again.
-PAIRS = {"nested-scope": ("open", "close"), "subset-drop": ("key", "drop")}
-KEYS = ["task", "trained_at", "recipe", "form", "sum_dtype", "factor"]
+WINDOW_TICKS = (0.001, 0.01, 0.1, 1, 10)
+GAP_TICKS = (-30, -10, -3, 0, 3, 10)
+APART = 0.15  # octaves between recipes side by side in the panels of successes
 
 
 def draw(results: Results) -> Drawing:
-    """A row per task: seeds that succeed after training at either length, then the largest window and the least gap."""
-    table = measured(results)
+    """A row per task: seeds that succeed after training at every length, then the largest window and the least gap."""
+    from experiments.length import measured
+
+    table = measured(results.frames)
+    if table.empty:
+        raise InputError(f"drift: {results.frames.origin}: expected test evaluations")
     tasks = panels.tasks_in_order(table["task"])
+    drawn = table[table["sum_dtype"] == "float64"]
+    trained = {task: sorted(set(drawn.loc[drawn["task"] == task, "trained_at"])) for task in tasks}
+    columns = max(map(len, trained.values())) + 2
     figure = style.new_figure(style.DOUBLE_COLUMN, 0.62 + 1.52 * len(tasks))
     axes = panels.panel_grid(
-        figure, len(tasks), 4, left=0.46, right=0.10, top=0.66, bottom=0.40, between_columns=0.42, between_rows=0.42
-    )
-    drawn = table[table["sum_dtype"] == "float64"]
-    for row, task in enumerate(tasks):
-        mine = drawn[drawn["task"] == task]
-        shorter, longer = min(mine["trained_at"]), max(mine["trained_at"])
-        draw_row(axes[4 * row : 4 * row + 4], mine, shorter, longer)
-        for panel, text in zip(
-            axes[4 * row : 4 * row + 4],
-            (f"{task}, trained at {shorter}", f"trained at {longer}", "largest window", "least gap"),
-        ):
-            style.panel_title(panel, "abcdefghijklmnop"[axes.index(panel)], text)
+        figure, len(tasks), columns, left=0.46, right=0.10, top=0.66, bottom=0.40,
+        between_columns=0.46, between_rows=0.42,
+    )  # fmt: skip
+    for row, (task, lengths) in enumerate(trained.items()):
+        own = axes[columns * row : columns * (row + 1)]
+        draw_row(own, drawn[drawn["task"] == task], lengths)
+        titles = [f"trained at {length}" for length in lengths] + ["largest window (nats)", "least gap (nats)"]
+        for panel, title in zip(own, [f"{task}, {titles[0]}", *titles[1:]]):
+            style.panel_title(panel, "abcdefghijklmnop"[axes.index(panel)], title)
             if row == len(tasks) - 1:
                 panel.set_xlabel("length / training length")
     legend(figure)
     return Drawing(figure, caption(table), table)
 
 
-def measured(results: Results) -> pd.DataFrame:
-    """One row per cell and factor: successes with their interval, and quartiles over seeds.
-
-    The quartiles are of a seed's largest window and least gap, and of its drift: what a pair of increments that should
-    cancel adds up to, as a share of the fall (negative: the walk sinks).
-    """
-    import pandas as pd
-
-    from lab.sweeps.statistics import clopper_pearson
-
-    settings = pd.DataFrame([described(config) for config in results.frames.cells["config"]])
-    settings["cell"] = results.frames.cells["cell"].to_numpy()
-    tests = results.tests(results.frames.cells).drop(columns=["task", "head"]).merge(settings, on="cell")
-    if tests.empty:
-        raise InputError(f"drift: {results.frames.origin}: expected test evaluations")
-    tests["drift"] = tests.set_index(["cell", "seed"]).index.map(drifts(results, settings))
-    rows = []
-    for keys, seeds in tests.groupby(KEYS, sort=True):
-        n, successes = len(seeds), int(seeds["success"].sum())
-        low, high = clopper_pearson(successes, n)
-        row = dict(zip(KEYS, keys)) | {"n": n, "successes": successes, "low": low, "high": high}
-        for name in ("window_max", "gap_min", "drift"):
-            for label, share in (("q25", 0.25), ("median", 0.5), ("q75", 0.75)):
-                row[f"{name}_{label}"] = float(seeds[name].quantile(share))
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def drifts(results: Results, settings: pd.DataFrame) -> dict[Any, float]:
-    """By cell and seed, (rise + fall) / |fall| of the learned increments; nothing for a field that is no walk."""
-    learned = results.frames.parameters
-    learned = learned[learned["name"] == "increment"].pivot(index=["cell", "seed"], columns="token", values="value")
-    parts = []
-    for task, (rise, fall) in PAIRS.items():
-        mine = learned[learned.index.isin(settings.loc[settings["task"] == task, "cell"], level="cell")]
-        if len(mine):
-            parts.append((mine[rise] + mine[fall]) / mine[fall].abs())
-    return {key: value for part in parts for key, value in part.items()}
-
-
-def described(config: str) -> dict[str, Any]:
-    """What tells the cells of this experiment apart, from the stored configuration."""
-    from lab.sweeps.plan import TaskConfig
-    from lab.training.recipe import Recipe
-
-    cell = json.loads(config)
-    default = Recipe().model_dump(mode="json")
-    changed = [name for name, value in cell["recipe"].items() if value != default.get(name)]
-    task = TaskConfig(**cell["task"])
-    return {
-        "task": task.name,
-        "trained_at": task.make().train_length,
-        "recipe": "+".join(changed),
-        "form": cell["head"]["level"],
-        "sum_dtype": cell["head"].get("sum_dtype", "float64"),
-    }
-
-
-def draw_row(axes: list[Axes], table: pd.DataFrame, shorter: int, longer: int) -> None:
-    """Successes at both training lengths, windows and gaps at the shorter."""
-    for panel, trained_at in zip(axes, (shorter, longer)):
-        for mine, look in lines(table[table["trained_at"] == trained_at]):
-            panel.plot(mine["factor"], mine["successes"] / mine["n"], **look, clip_on=False)
-        panel.set_ylim(-0.03, 1.03)
-        panel.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    for panel, name in zip(axes[2:], ("window_max", "gap_min")):
-        for mine, look in lines(table[table["trained_at"] == shorter]):
+def draw_row(axes: list[Axes], table: pd.DataFrame, lengths: Sequence[int]) -> None:
+    """Successes at every training length, windows and gaps at the shortest."""
+    windows, gaps = axes[-2:]
+    for panel, trained_at in zip(axes, lengths):
+        draw_successes(panel, table[table["trained_at"] == trained_at])
+    for panel, name in ((windows, "window_max"), (gaps, "gap_min")):
+        for mine, look, _ in lines(table[table["trained_at"] == lengths[0]]):
             low, middle, high = (mine[f"{name}_{label}"] for label in ("q25", "median", "q75"))
             if name == "window_max":
                 low, middle, high = (values.clip(lower=WINDOW_FLOOR) for values in (low, middle, high))
             panel.fill_between(mine["factor"], low, high, color=look["color"], alpha=0.15, linewidth=0)
             panel.plot(mine["factor"], middle, **look)
-    axes[2].set_yscale("log")
-    axes[2].minorticks_off()
-    axes[3].set_yscale("symlog", linthresh=1.0)
-    axes[3].minorticks_off()
-    axes[3].axhline(0, color=style.INK, linewidth=0.6)
+    windows.set_yscale("log")
+    only_ticks(windows, WINDOW_TICKS)
+    gaps.set_yscale("symlog", linthresh=3.0)
+    gaps.set_ylim(min(0.0, gaps.get_ylim()[0]), max(10.0, gaps.get_ylim()[1]))
+    only_ticks(gaps, GAP_TICKS)
+    gaps.axhline(0, color=style.INK, linewidth=0.6)
     axes[0].set_ylabel("seeds that succeed")
-    axes[2].set_ylabel("nats")
     for panel in axes:
         factors = sorted(set(table["factor"]))
         panel.set_xscale("log", base=2)
@@ -142,24 +86,48 @@ def draw_row(axes: list[Axes], table: pd.DataFrame, shorter: int, longer: int) -
         style.quiet_grid(panel)
 
 
-def lines(table: pd.DataFrame):
-    """(rows of one recipe and form by factor, keywords of its line)."""
-    for recipe, (_, colour) in reversed(RECIPES.items()):
+def draw_successes(axes: Axes, table: pd.DataFrame) -> None:
+    """Shares with their intervals; recipes stand side by side, for many are the same."""
+    for mine, look, place in lines(table):
+        at = mine["factor"] * 2.0 ** (APART * place)
+        axes.vlines(at, mine["low"], mine["high"], color=look["color"], linewidth=0.6, alpha=0.45)
+        axes.plot(at, mine["successes"] / mine["n"], **look, clip_on=False)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def only_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Plain numbers at those of `values` that the axis shows."""
+    low, high = axes.get_ylim()
+    kept = [value for value in values if low <= value <= high]
+    axes.set_yticks(kept, [f"{value:g}".replace("-", "\N{MINUS SIGN}") for value in kept])
+    axes.set_ylim(low, high)
+
+
+def lines(table: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any], float]]:
+    """Of one recipe and form, the rows by factor, keywords of the line, and the recipe's place about 0."""
+    places = dict(zip(COLOURS, panels.dodge(len(COLOURS), 1.0)))
+    for recipe, colour in reversed(COLOURS.items()):
         for form in ("tied", "offset", "free"):
             mine = table[(table["recipe"] == recipe) & (table["form"] == form)].sort_values("factor")
             if len(mine):
                 look = {"color": colour, "linestyle": FORM_DASHES[form], "marker": "o", "markersize": 2.0}
-                yield mine, {**look, "linewidth": 1.0}
+                if form == "tied":
+                    look["markerfacecolor"] = "white"
+                yield mine, {**look, "linewidth": 1.0, "markeredgewidth": 0.7}, float(places[recipe])
 
 
 def legend(figure: Figure) -> None:
-    """Recipes by colour, forms by dash, along the top edge."""
+    """Recipes by colour, forms by dash and filling, along the top edge."""
     from matplotlib.lines import Line2D
 
-    colours = [Line2D([], [], color=colour, label=name) for name, colour in RECIPES.values()]
+    from experiments.length import RECIPE_NAMES
+
+    colours = [Line2D([], [], color=colour, label=RECIPE_NAMES[name]) for name, colour in COLOURS.items()]
+    common: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 2.0, "markeredgewidth": 0.7}
     dashes = [
-        Line2D([], [], color=style.INK, linestyle=FORM_DASHES["offset"], label="offset levels (free on leveled-dips)"),
-        Line2D([], [], color=style.INK, linestyle=FORM_DASHES["tied"], label="tied levels"),
+        Line2D([], [], linestyle=FORM_DASHES["offset"], label="offset levels (free on leveled-dips)", **common),
+        Line2D([], [], linestyle=FORM_DASHES["tied"], markerfacecolor="white", label="tied levels", **common),
     ]
     width, height = figure.get_size_inches()
     figure.legend(
@@ -169,30 +137,35 @@ def legend(figure: Figure) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the figure shows; what failed at the greatest length is said in numbers."""
-    last = table[(table["factor"] == table["factor"].max()) & (table["sum_dtype"] == "float64")]
+    """What the figure shows; what fails at the greatest length is said in numbers."""
+    from experiments.length import RECIPE_NAMES
+
+    greatest = table["factor"].max()
+    last = table[(table["factor"] == greatest) & (table["sum_dtype"] == "float64")]
     failing = [
-        f"{task} trained at {length}, {form}, {RECIPES.get(recipe, (recipe, ''))[0]}: {successes} of {n}"
-        for task, length, form, recipe, successes, n in zip(
-            last["task"], last["trained_at"], last["form"], last["recipe"], last["successes"], last["n"]
-        )
-        if successes < n
+        f"{row['task']} trained at {row['trained_at']}, {row['form']}, "
+        f"{RECIPE_NAMES.get(row['recipe'], row['recipe'])}: {row['successes']} of {row['n']}"
+        for row in last[last["successes"] < last["n"]].to_dict("records")
     ]
     return words.paragraph(f"""
         **What breaks beyond the training length.** FPA heads of dimension 1 read without retraining at 1 to
-        {table["factor"].max():g} times the length trained at; n = {words.count_range(table["n"])} seeds each. Left:
-        share of seeds that succeed (exact-set rate of at least 0.99 and mean total variation of at most 0.05) at that
-        length by itself. Right, for the shorter training length, median and quartiles over seeds of the worst query
-        of a seed: the largest spread of the target's logits (values below {WINDOW_FLOOR:g} are drawn there) and the
-        least gap between the target and everything else. A sinking walk widens the window and takes it from the gap;
-        a rising one leaves the window and spares what should die. Not 32 of 32 at
-        {table["factor"].max():g} times: {"; ".join(failing) or "none"}. {sums(table)}
+        {greatest:g} times the length trained at (tokens; keys on subset-drop); n = {words.count_range(table["n"])}
+        seeds each. Left: share of seeds that succeed (exact-set rate of at least 0.99 and mean total variation of at
+        most 0.05) at that length by itself, with Clopper–Pearson 95% intervals; recipes are set apart
+        sideways, and at the longer training length only two were trained. A reader that weights all keys so far equally
+        succeeds on no seed (chance: 0). Right, for the shorter training length, median and quartiles over seeds of the
+        worst query of a seed: the largest spread of the target's logits (values below {WINDOW_FLOOR:g} are drawn
+        there) and the least gap between the target and everything else. A sinking walk widens the window and takes it
+        from the gap; a rising one leaves the window and spares what should die. Seeds that succeed at {greatest:g}
+        times, where not all do: {"; ".join(failing) or "none"}. {sums(table)}
     """)
 
 
 def sums(table: pd.DataFrame) -> str:
     """What summing the walk in float32 changed: the largest difference of the successes at equal settings."""
-    names = [name for name in KEYS if name != "sum_dtype"]
+    from experiments.length import SETTINGS
+
+    names = [name for name in [*SETTINGS, "factor"] if name != "sum_dtype"]
     wide, narrow = (
         table[table["sum_dtype"] == dtype].set_index(names)["successes"] for dtype in ("float64", "float32")
     )

@@ -84,9 +84,20 @@ def test_ablations_name_every_change_by_its_group(drawings):
     caption = drawings["ablations"].caption
     assert "n = 4 seeds" in caption
     assert (
-        "The recipe itself: 4 of 4 (leveled-dips, fpa-direct-free), 4 of 4 (nested-scope, fpa-walk-offset)" in caption
+        "The recipe itself: 4 of 4 (nested-scope, fpa-walk-offset), 4 of 4 (leveled-dips, fpa-direct-free)" in caption
     )
-    assert "smoothing tau = 0 2 of 4 (nested-scope)" in caption
+    at_1x, at_8x = caption.split("Settings that lose seeds at 1x: ")[1].split("lose none there, but at 8x: ")
+    assert "smoothing tau = 0: 2 of 4 (nested-scope)" in at_1x
+    assert "learning rate 0.01" not in at_1x
+    assert "learning rate 0.01: 3 of 4 (leveled-dips)" in at_8x
+    assert "smoothing tau = 0:" not in at_8x
+
+
+def test_ablations_list_other_forms_in_the_order_of_the_figures(drawings):
+    rows, axes = drawings["ablations"].rows, drawings["ablations"].figure.axes[0]
+    heads = style.in_order(rows.loc[rows["group"] == "another form", "head"])
+    names = [style.HEAD_NAMES[head].removeprefix("FPA ") for head in heads]
+    assert [label.get_text() for label in axes.get_yticklabels()][-len(names) :] == names
 
 
 def test_rivals_are_grouped_and_counted(drawings):
