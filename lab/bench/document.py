@@ -22,12 +22,16 @@ from lab.sweeps.executors import available_cores
 
 FORMAT = 1
 SUMMARY = "bench.json"
+INTERRUPTED = "interrupted"
 
 
 def run_benches(
     names: Sequence[str], quick: bool, threads: int | None, tell: Tell
 ) -> tuple[list[Result], dict[str, Any]]:
-    """The results of the named benches, and the document that `--json` prints and `--out` writes."""
+    """The results of the named benches, and the document that `--json` prints and `--out` writes.
+
+    Ctrl-C ends it with what the benches before have found, and INTERRUPTED among the failures.
+    """
     settings = Settings(quick, threads or available_cores())
     found = Found()
     failures: dict[str, str] = {}
@@ -38,7 +42,11 @@ def run_benches(
                 tell((done + fraction) / len(names), f"{name}: {note}")
 
             part(0.0, "starting")
-            one, failure = _run(name, settings, part)
+            try:
+                one, failure = _run(name, settings, part)
+            except KeyboardInterrupt:
+                failures[name] = INTERRUPTED
+                break
             failures |= {name: failure} if failure else {}
             found.results += one.results
             found.tables |= one.tables

@@ -1,7 +1,8 @@
 """How two ways of computing the same thing are compared: in turns, and by the median of the ratios of the turns.
 
 Machines slow down and speed up. Two sides that are timed one after the other, again and again, meet the same machine,
-so that the ratio of one pair of turns says more than two averages do.
+so that the ratio of one pair of turns says more than two averages do. A short call is repeated until its turn is long:
+loops of training call a step again and again, from memory that it has itself left warm, and not after another program.
 """
 
 import math
@@ -13,6 +14,8 @@ from fractions import Fraction
 from typing import Any
 
 CONFIDENCE = 0.95
+# A turn lasts at least about this long.
+TURN_SECONDS = 0.05
 
 Side = Callable[[], object]
 Named = tuple[str, Side]
@@ -69,17 +72,35 @@ def _confidence(n: int, cut: int) -> float:
 
 
 def alternate(first: Side, second: Side, turns: int, clock: Clock = time.perf_counter) -> list[tuple[float, float]]:
-    """Seconds of the two sides in `turns` pairs of turns, after one turn each that does not count (it compiles)."""
-    first()
-    second()
-    return [(seconds(first, clock), seconds(second, clock)) for _ in range(turns)]
+    """Seconds per call of the two sides in `turns` pairs of turns, the first side first in every other pair.
+
+    Each side is called before, which does not count: once (it compiles), and once to see how many calls fill a turn.
+    """
+    calls = calls_per_turn(first, clock), calls_per_turn(second, clock)
+    pairs = []
+    for turn in range(turns):
+        if turn % 2 == 0:
+            one = seconds(first, clock, calls[0])
+            other = seconds(second, clock, calls[1])
+        else:
+            other = seconds(second, clock, calls[1])
+            one = seconds(first, clock, calls[0])
+        pairs.append((one, other))
+    return pairs
 
 
-def seconds(side: Side, clock: Clock = time.perf_counter) -> float:
-    """How long one call takes."""
-    start = clock()
+def calls_per_turn(side: Side, clock: Clock = time.perf_counter) -> int:
+    """Calls that fill a turn, seen in a second call; the first compiles."""
     side()
-    return clock() - start
+    return max(1, math.ceil(TURN_SECONDS / max(seconds(side, clock), TURN_SECONDS / 1000)))
+
+
+def seconds(side: Side, clock: Clock = time.perf_counter, calls: int = 1) -> float:
+    """How long a call takes, on average over `calls` in a row."""
+    start = clock()
+    for _ in range(calls):
+        side()
+    return (clock() - start) / calls
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def bench(
     _check_writable("--out", out, folder=False)
     _check_writable("--tables", tables, folder=True)
 
-    from lab.bench.document import run_benches, write_tables
+    from lab.bench.document import INTERRUPTED, run_benches, write_tables
 
     with progress("bench") as tell:
         results, document = run_benches(chosen, quick, threads, tell)
@@ -62,6 +62,9 @@ def bench(
         print_json(document)
     else:
         print_results(results, document)
+    if INTERRUPTED in document["failures"].values():
+        say("interrupted; what was measured before that is kept")
+        return 130
     missed = [result.name for result in results if not result.holds]
     if missed:
         say(f"over the bar: {'; '.join(missed)}")

@@ -9,11 +9,16 @@ from lab.bench.measure import Estimate, Found, Result, Settings, Tell, ratio
 
 BENCHES: Mapping[str, str] = {"quick-one": "bench_fakes", "slow-one": "bench_fakes"}
 
+ran = []
+
 
 def run(settings: Settings, tell: Tell) -> Found:
     """One ratio of 1/40 with the bar that the environment names, one number of MiB, a table and a note."""
     if "FAKE_FAILURE" in os.environ:
         raise ZeroDivisionError("an injected failure")
+    ran.append("a bench")
+    if len(ran) == int(os.environ.get("FAKE_INTERRUPT", 0)):
+        raise KeyboardInterrupt
     tell(0.5, "half way")
     pairs = [(1.0, 40.0)] * settings.turns(8)
     found = Found(

@@ -83,6 +83,16 @@ def test_a_bench_that_fails_is_status_1_and_keeps_its_traceback(capsys, monkeypa
     assert err == "fpa-lab: quick-one failed: ZeroDivisionError: an injected failure\n"
 
 
+def test_ctrl_c_keeps_what_was_measured_before(capsys, monkeypatch):
+    monkeypatch.setattr(bench_fakes, "ran", [])
+    monkeypatch.setenv("FAKE_INTERRUPT", "2")
+    assert run(["bench", "--json", "--out", "bench.json"]) == 130
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads(Path("bench.json").read_text())
+    assert (len(json.loads(out)["results"]), json.loads(out)["holds"]) == (2, False)
+    assert err.endswith("fpa-lab: interrupted; what was measured before that is kept\n")
+
+
 def test_threads_are_what_they_were_afterwards():
     before = torch.get_num_threads()
     assert run(["bench", "quick-one", "--threads", str(before + 1), "--json"]) == 0

@@ -10,12 +10,27 @@ from lab.bench import growth
 from lab.bench.measure import Estimate, Result, Settings, alternate, estimate, number, ratio, show
 
 
-def test_sides_take_turns_and_the_first_turn_of_each_does_not_count():
+def test_sides_take_turns_in_either_order_and_the_first_calls_of_each_do_not_count():
     calls = []
     ticks = count()
     pairs = alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3, clock=lambda: float(next(ticks)))
-    assert calls == ["a", "b"] * 4
+    assert calls == [*"aabb", *"ab", *"ba", *"ab"]
     assert pairs == [(1.0, 1.0)] * 3
+
+
+def test_a_turn_of_a_short_call_is_many_calls_and_its_time_is_that_of_one():
+    now, calls = [0.0], []
+
+    def side(name, lasts):
+        def call():
+            calls.append(name)
+            now[0] += lasts
+
+        return call
+
+    pairs = alternate(side("short", 0.02), side("long", 0.3), 2, clock=lambda: now[0])
+    assert calls == [*["short"] * 2, *["long"] * 2, *["short"] * 3, *["long"] * 2, *["short"] * 3]
+    assert pairs == [(pytest.approx(0.02), pytest.approx(0.3))] * 2
 
 
 def test_a_ratio_is_the_median_over_pairs_not_the_ratio_of_medians():

@@ -58,6 +58,13 @@ def test_memory_of_a_call_is_what_it_allocates(monkeypatch):
         assert used["total"] == pytest.approx((32 + 32 + 8) * MIB, abs=4 * MIB)
 
 
+def test_memory_is_left_out_where_peaks_cannot_be_read(monkeypatch):
+    monkeypatch.setattr(memory, "_status", lambda name: 0.0)
+    found = memory.run(Settings(True, 1), silent)
+    assert not found.results
+    assert found.notes == ["memory: left out; the peak of a single call can be read on Linux only"]
+
+
 def test_memory_is_measured_in_a_process_of_its_own():
     """The gradients of a step by position are as large as its inputs, and little else is alive."""
     sizes = {"seeds": 16, "batch": 16, "length": 64, "dim": 64}

@@ -1,11 +1,14 @@
-"""pytest-benchmark times one side of every comparison; the other takes its turn before each round."""
+"""pytest-benchmark times one side of every comparison; the other takes its turn before each round.
+
+A round is a turn: as many calls as fill it. The ratios are per call.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from lab.bench.measure import Comparison, Result, Settings, seconds, show
+from lab.bench.measure import Comparison, Result, Settings, calls_per_turn, seconds, show
 
 Measure = Callable[[Comparison], Result]
 
@@ -21,15 +24,16 @@ def in_turns(benchmark: Any, request: pytest.FixtureRequest) -> Measure:
     def measure(comparison: Comparison) -> Result:
         turns = Settings(request.config.getoption("--quick-turns"), 1).turns(comparison.turns)
         others: list[float] = []
+        (_, first), (_, second) = comparison.first, comparison.second
+        calls, others_calls = calls_per_turn(first), calls_per_turn(second)
         benchmark.group = comparison.bench
         benchmark.pedantic(
-            comparison.first[1],
-            setup=lambda: others.append(seconds(comparison.second[1])),
+            lambda: seconds(first, calls=calls),
+            setup=lambda: others.append(seconds(second, calls=others_calls)),
             rounds=turns,
-            warmup_rounds=1,
         )
-        own = benchmark.stats.stats.data
-        result = comparison.result(list(zip(own, others[-len(own) :], strict=True)))
+        own = [turn / calls for turn in benchmark.stats.stats.data]
+        result = comparison.result(list(zip(own, others, strict=True)))
         benchmark.extra_info |= result.document()
         lines = request.config.stash.setdefault(LINES, [])
         value = result.value
