@@ -5,7 +5,6 @@ from collections.abc import Mapping
 # Name of the experiment -> its module, which has `plan(preset, seeds, heads, dims) -> lab.sweeps.plan.Plan`.
 EXPERIMENTS: Mapping[str, str] = {
     "target_sets": "experiments.target_sets",
-    "walk_drift": "experiments.walk_drift",
     "length": "experiments.length",
     "ablations": "experiments.ablations",
     "rivals": "experiments.rivals",

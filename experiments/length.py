@@ -195,20 +195,45 @@ def remarks(frames: "Frames") -> list[str]:
     ]
     order = table.assign(place=table["task"].map(list(FORMS).index))
     order = order.sort_values(["place", *SETTINGS[1:], "factor"], ascending=[True] * 4 + [False, True])
-    return lines + [_line(rows) for _, rows in order.groupby(SETTINGS, sort=False)]
+    lines += [_line(rows) for _, rows in order.groupby(SETTINGS, sort=False)]
+    blocks = _blocks(frames)
+    if blocks:
+        lines += ["", "Exact-set rate on the indented blocks of Python files, median and least over seeds:"]
+        cells = order.drop_duplicates(SETTINGS)
+        lines += [
+            f"{_start(row)}  {blocks[key]}"
+            for key, row in cells.set_index(SETTINGS, drop=False).iterrows()
+            if key in blocks
+        ]
+    return lines
+
+
+def _blocks(frames: "Frames") -> dict[Any, str]:
+    """By SETTINGS, what the heads reach on source files that they read."""
+    rates = frames.evaluations[frames.evaluations["task"].str.startswith("source-scopes")].groupby("cell")["exact"]
+    found = {cell: f"{median:.3f}  {least:.3f}" for cell, median, least in rates.agg(["median", "min"]).itertuples()}
+    configs = zip(frames.cells["cell"], frames.cells["config"])
+    return {
+        tuple(_settings(config)[name] for name in SETTINGS): found[cell] for cell, config in configs if cell in found
+    }
+
+
+def _start(row: "pd.Series") -> str:
+    """How the lines of the remarks call a cell."""
+    summed = "" if row["sum_dtype"] == "float64" else f"walk summed in {row['sum_dtype']}"
+    recipe = summed or RECIPE_NAMES.get(row["recipe"], row["recipe"])
+    return f"{row['task'] + ', ' + str(row['trained_at']):17} {row['form']:6} {recipe:25}"
 
 
 def _line(rows: "pd.DataFrame") -> str:
     """A line of the remarks, of the rows of one cell in order of the factor."""
     first, last = rows.iloc[0], rows.iloc[-1]
-    summed = "" if last["sum_dtype"] == "float64" else f"walk summed in {last['sum_dtype']}"
     tv, window, gap = (
         f"{first[f'{name}_median']:.{digits}f} > {last[f'{name}_median']:.{digits}f}"
         for name, digits in (("tv", 4), ("window_max", 4), ("gap_min", 2))
     )
     return (
-        f"{last['task'] + ', ' + str(last['trained_at']):17} {last['form']:6} "
-        f"{summed or RECIPE_NAMES.get(last['recipe'], last['recipe']):25} {int(last['n']):>3} "
+        f"{_start(last)} {int(last['n']):>3} "
         + " ".join(f"{int(successes):>3}" for successes in rows["successes"])
         + f"  {last['low']:.2f}\N{EN DASH}{last['high']:.2f}  {tv:15}  {window:16}  {gap:13}"
         + ("" if math.isnan(last["drift_median"]) else f"  {100 * last['drift_median']:>7.3f}")

@@ -25,6 +25,9 @@ def made_up(cell, seeds, progress) -> CellResult:
                 numbers |= {"window_max": seed + 1, "gap_min": -np.inf if seed == 0 and not holds else 5.0 + seed}
                 numbers |= {"tv": 0.01, "exact": 1.0 if holds else 0.5}
                 rows.append({"seed": seed, "queries": 9, "success": int(holds), **place, **numbers})
+            if evaluation.task.name == "source-scopes":
+                place = {"task": evaluation.task.label, "split": "test", "length": 0, "factor": 0.0}
+                rows.append({"seed": seed, "queries": 9, "success": 0, **place, **numbers, "exact": 0.9 + 0.02 * seed})
         if cell.task.name in length.PAIRS and cell.head.field == "walk":
             rise, fall = length.PAIRS[cell.task.name]
             for token, value in ((rise, 2.0 - 0.02 * (seed + 1)), (fall, -2.0)):
@@ -85,7 +88,11 @@ def test_results_say_where_it_breaks(paper):
     [line] = [line for line in lines if line.startswith("subset-drop, 16   tied   the recipe")]
     counts = "3 3 3 3 2 2 1 1 0.01–0.91"
     assert " ".join(line.split()[5:]) == f"{counts} 0.0100 > 0.0100 2.0000 > 2.0000 6.00 > 6.00 -2.000"
-    assert sum("walk summed in float32" in line for line in lines) == 4
+    blocks = lines[lines.index("") + 1 :]
+    blocks = blocks[blocks.index("") + 2 :]
+    assert {line.split()[0] for line in blocks} == {"nested-scope,"}
+    assert {tuple(line.split()[-2:]) for line in blocks} == {("0.920", "0.900")}
+    assert sum("walk summed in float32" in line for line in lines) == 4 + 2
 
 
 def test_one_training_length_is_drawn_once(tmp_path):
