@@ -14,7 +14,7 @@ from itertools import count
 import torch
 
 # Smaller chunks even out sequences of different cost; each costs a few microseconds.
-_CHUNKS_PER_THREAD = 4
+_CHUNKS_PER_THREAD = 8
 
 
 def run_chunks(function: Callable[[int, int], None], n: int, threads: int | None = None) -> None:
