@@ -1,8 +1,9 @@
 """One unit of a sweep, start to end: train a block of seeds, read every evaluation, hand back the rows."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ TRAINED_ELSEWHERE = {
 # Cells in which nothing is trained: what readers reach that are no heads.
 READ_ONLY = "lab.training.reading_cells"
 
+# Of an evaluation: one row per seed, and one per file.
+Rows = tuple[list[dict], list[dict]]
+
 # Share of a unit's progress that training takes; the rest is reading.
 _TRAINING_SHARE = 0.7
 
@@ -36,38 +40,55 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
         return import_module(elsewhere).run_cell(cell, seeds, progress, device=device)
     if cell.recipe.start != "random":
         raise InputError(f"{cell.task.label}: start: {cell.recipe.start}: expected random; only subset-free has others")
-    report = progress or (lambda fraction: None)
     task = cell.task.make()
-    steps = cell.recipe.steps
-    timers = Timers()
+
+    def read(trained: Trained, evaluation: Evaluation) -> Rows:
+        on = evaluation.task.make()
+        if isinstance(on, SourceScopes):
+            return _read_files(trained, evaluation, on)
+        return _read_lengths(trained, evaluation, on), []
+
+    return train_and_read(
+        cell,
+        progress,
+        partial(train, task, cell.head, cell.recipe, seeds, device=device),
+        read,
+        lambda trained: _parameters(trained, task),
+    )
+
+
+def train_and_read(
+    cell: Cell,
+    progress: Progress | None,
+    train: Callable[..., Any],
+    read: Callable[[Any, Evaluation], Rows],
+    parameters: Callable[[Any], list[dict]],
+) -> CellResult:
+    """A unit around what differs between kinds of task.
+
+    train: called with on_step and timers, gives the trained ensemble (`Trained` or its like). read: rows of an
+    evaluation, per seed and per file. parameters: rows of what the heads have learned.
+    """
+    report, steps, timers = progress or (lambda fraction: None), cell.recipe.steps, Timers()
     trained = train(
-        task,
-        cell.head,
-        cell.recipe,
-        seeds,
-        device=device,
         on_step=lambda step, losses: report(_TRAINING_SHARE * step / steps) if step % 20 == 0 else None,
         timers=timers,
     )
     evaluations: list[dict] = []
     files: list[dict] = []
     for n, evaluation in enumerate(cell.evaluations, 1):
-        read = evaluation.task.make()
         with timers("metrics"):
-            if isinstance(read, SourceScopes):
-                rows, of_files = _read_files(trained, evaluation, read)
-                files += of_files
-            else:
-                rows = _read_lengths(trained, evaluation, read)
+            rows, of_files = read(trained, evaluation)
         evaluations += rows
+        files += of_files
         report(_TRAINING_SHARE + (1 - _TRAINING_SHARE) * n / len(cell.evaluations))
     return CellResult(
         evaluations=evaluations,
-        parameters_per_seed=sum(trained.head.parameter_count().values()),
+        parameters_per_seed=sum(trained.parameter_count().values()),
         curves=Curves(np.array(trained.curve_steps), trained.curve),
-        parameters=_parameters(trained, task),
+        parameters=parameters(trained),
         files=files,
-        weights=trained.head.state_bytes(),
+        weights=trained.state_bytes(),
         profile=timers.seconds,
     )
 
@@ -88,7 +109,7 @@ def _files(task: SourceScopes) -> list[SourceFile]:
     return task.files()
 
 
-def _read_files(trained: Trained, evaluation: Evaluation, task: SourceScopes) -> tuple[list[dict], list[dict]]:
+def _read_files(trained: Trained, evaluation: Evaluation, task: SourceScopes) -> Rows:
     """Every seed on every file: one row per seed over all files, and one row per file over all seeds."""
     queries, exact, tv = (READ_COLUMNS.index(name) for name in ("queries", "exact", "tv"))
     parts, rows = [], []

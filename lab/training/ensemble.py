@@ -36,6 +36,14 @@ class Trained:
     curve_steps: tuple[int, ...]
     curve: np.ndarray
 
+    def parameter_count(self) -> dict[str, int]:
+        """Numbers per seed of every parameter."""
+        return self.head.parameter_count()
+
+    def state_bytes(self) -> bytes:
+        """All parameters of all seeds in safetensors format."""
+        return self.head.state_bytes()
+
 
 def learning_rate(recipe: Recipe, step: int) -> float:
     """Cosine decay from the recipe's rate to 0."""

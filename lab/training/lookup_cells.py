@@ -2,22 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from lab.errors import InputError
-from lab.profiling import Timers
 from lab.sweeps.plan import Cell, Evaluation
-from lab.sweeps.results import CellResult, Curves, Progress
+from lab.sweeps.results import CellResult, Progress
 from lab.tasks.scoped_lookup import ALL, GROUPS, LOOKUP_SHORTCUTS, LookupBatch, ScopedLookup
 from lab.tasks.source_lookup import LookupFile, SourceLookup
+from lab.training.cells import Rows, train_and_read
 from lab.training.lookup import TrainedLookup, found_reading, lookup_rows, read_lookup, train_lookup
 from lab.training.metrics import Reading
 
-_TRAINING_SHARE = 0.7
 # Readers of files that know less, by the name of their rows.
 FILE_SHORTCUTS = ("most recent binding", "random live binding")
 
@@ -26,36 +25,20 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
     """As `lab.training.run_cell`; what the rows mean is said in `lab.training.lookup`. InputError for other devices."""
     if device != "cpu":
         raise InputError(f"--device: {device}: scoped-lookup is trained on the CPU alone")
-    report = progress or (lambda fraction: None)
-    task, steps, timers = cell.task.make(), cell.recipe.steps, Timers()
-    trained = train_lookup(
-        task,
-        cell.head,
-        cell.recipe,
-        seeds,
-        on_step=lambda step, losses: report(_TRAINING_SHARE * step / steps) if step % 20 == 0 else None,
-        timers=timers,
-    )
-    evaluations: list[dict] = []
-    files: list[dict] = []
-    for n, evaluation in enumerate(cell.evaluations, 1):
-        read = evaluation.task.make()
-        with timers("metrics"):
-            if isinstance(read, SourceLookup):
-                rows, of_files = _read_files(trained, evaluation, read, task)
-                files += of_files
-            else:
-                rows = _read_lengths(trained, evaluation, read)
-        evaluations += rows
-        report(_TRAINING_SHARE + (1 - _TRAINING_SHARE) * n / len(cell.evaluations))
-    return CellResult(
-        evaluations=evaluations,
-        parameters_per_seed=sum(trained.parameter_count().values()),
-        curves=Curves(np.array(trained.curve_steps), trained.curve),
-        parameters=_parameters(trained, task),
-        files=files,
-        weights=trained.state_bytes(),
-        profile=timers.seconds,
+    task = cell.task.make()
+
+    def read(trained: TrainedLookup, evaluation: Evaluation) -> Rows:
+        on = evaluation.task.make()
+        if isinstance(on, SourceLookup):
+            return _read_files(trained, evaluation, on, task)
+        return _read_lengths(trained, evaluation, on), []
+
+    return train_and_read(
+        cell,
+        progress,
+        partial(train_lookup, task, cell.head, cell.recipe, seeds),
+        read,
+        lambda trained: _parameters(trained, task),
     )
 
 
@@ -99,9 +82,7 @@ def _corpus(read: SourceLookup) -> list[tuple[LookupFile, dict[str, np.ndarray],
     return found
 
 
-def _read_files(
-    trained: TrainedLookup, evaluation: Evaluation, read: SourceLookup, task: ScopedLookup
-) -> tuple[list[dict], list[dict]]:
+def _read_files(trained: TrainedLookup, evaluation: Evaluation, read: SourceLookup, task: ScopedLookup) -> Rows:
     """Every seed on every file: rows per seed over all files, rows of the shortcuts, and one row per file."""
     if read.symbols != task.symbols:
         raise InputError(f"{read.name}: symbols: {read.symbols}: expected the {task.symbols} that the head knows")
