@@ -159,9 +159,20 @@ def flex_attention(field: Tensor, level: Tensor) -> Attend:
     from torch.nn.attention.flex_attention import create_block_mask
     from torch.nn.attention.flex_attention import flex_attention as flex
 
-    length = field.shape[-1]
-    level = level.detach()
-    table = minima(field.detach())
+    length, first_passage = field.shape[-1], first_passage_score(field, level)
+    causal = create_block_mask(lambda b, h, query, key: query >= key, None, None, length, length, device="cpu")
+    compiled = torch.compile(flex, dynamic=False)
+
+    def attend(given: Inputs) -> Tensor:
+        query, key, value = (x.detach() for x in (given.query, given.key, given.value))  # leaves are refused
+        return compiled(query, key, value, score_mod=first_passage, block_mask=causal)
+
+    return attend
+
+
+def first_passage_score(field: Tensor, level: Tensor) -> Callable[..., Tensor]:
+    """FlexAttention's score_mod for one field and level: a logit less its penalty."""
+    length, level, table = field.shape[-1], level.detach(), minima(field.detach())
     power = torch.tensor([max(n, 1).bit_length() - 1 for n in range(length + 1)])
 
     def first_passage(logit, batch, head, query, key):
@@ -172,14 +183,7 @@ def flex_attention(field: Tensor, level: Tensor) -> Attend:
         excess = level[batch, head, key] - torch.minimum(left, right)
         return logit - torch.where(between > 0, excess.clamp(min=0), 0.0)
 
-    causal = create_block_mask(lambda b, h, query, key: query >= key, None, None, length, length, device="cpu")
-    compiled = torch.compile(flex, dynamic=False)
-
-    def attend(given: Inputs) -> Tensor:
-        query, key, value = (x.detach() for x in (given.query, given.key, given.value))  # leaves are refused
-        return compiled(query, key, value, score_mod=first_passage, block_mask=causal)
-
-    return attend
+    return first_passage
 
 
 def minima(field: Tensor) -> Tensor:

@@ -50,6 +50,18 @@ def test_the_table_of_minima_that_flex_attention_reads():
     assert attention.minima(field).tolist() == expected
 
 
+def test_what_flex_attention_is_told_is_first_passage_attention():
+    """Its score_mod on every causal pair, as FlexAttention calls it, without what compiles it."""
+    from lab.bench import attention
+
+    given = attention.inputs(2, 3, 33, 8, grad=False)
+    score = attention.first_passage_score(given.field, given.level)
+    logits = given.query @ given.key.transpose(-1, -2) / 8**0.5
+    places = torch.meshgrid(*(torch.arange(n) for n in logits.shape), indexing="ij")
+    scored = score(logits, *places).masked_fill(places[2] < places[3], float("-inf"))
+    torch.testing.assert_close(scored.softmax(-1) @ given.value, attention.attend_fpa(given), rtol=1e-4, atol=1e-5)
+
+
 NUMBERS = ("loss", "excess_loss", "tv", "exact", "mass", "window", "gap", "queries")
 CELLS = [
     ("nested-scope", "softmax-relative", 2),
