@@ -1,5 +1,7 @@
 """ablations and rivals: what is drawn is what the rows say, for made-up results of the real plans."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,24 @@ def test_rivals_are_grouped_and_counted(drawings):
     assert "selective relative 9 of 12" not in drawings["rivals"].caption
     assert "selective relative 3 of 4 (nested-scope)" in drawings["rivals"].caption
     assert "stick-breaking 0.25 (leveled-dips)" in drawings["rivals"].caption
+
+
+def test_rivals_trained_longer_have_rows_of_their_own(tmp_path):
+    """Only cells of the usual budget are chosen between."""
+    from experiments import rivals
+
+    plan = rivals.plan("quick", seeds=SEEDS, heads=["selective-same-relative", "fox-gate0"])
+    [cell] = [c for c in plan.cells if c.task.name == "nested-scope" and c.head.label == "selective-same-relative"]
+    longer = cell.model_copy(update={"recipe": cell.recipe.model_copy(update={"steps": rivals.LONGER})})
+    whole = dataclasses.replace(plan, cells=[*plan.cells, longer])
+    with Store(tmp_path / "store.sqlite") as store:
+        run(whole, store, InlineExecutor(), run_unit=made_up)
+    results, _ = load(tmp_path / "store.sqlite", "rivals")
+    with style.paper():
+        drawing = build.draw("rivals", results, 0)
+    mine = drawing.rows[(drawing.rows["task"] == "nested-scope") & (drawing.rows["factor"] == 1)]
+    assert list(zip(mine["head"], mine["steps"])) == [
+        ("fox-gate0", 800), ("selective-same-relative", 800), ("selective-same-relative", 3200)
+    ]  # fmt: skip
+    labels = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
+    assert [label for label in labels if label.endswith(", 4x steps")] == [f"{labels[-2]}, 4x steps"]
