@@ -148,6 +148,15 @@ def legend(figure: Figure, seeds: int) -> None:
     )  # fmt: skip
 
 
+def tried(table: pd.DataFrame) -> str:
+    """How many recipes stand behind a square."""
+    most = table[table["start"] == "random"].groupby("head", sort=False)["recipes"].max()
+    if (most == 1).all():
+        return ""
+    counts = ", ".join(f"{head} {number}" for head, number in most.items())
+    return f"A square shows the recipe with the most successes of those tried (rates and numbers of steps: {counts})."
+
+
 def caption(table: pd.DataFrame) -> str:
     """What the figure shows, and where training stops short of the theory."""
     from experiments.minimum_dimension import frontiers
@@ -161,10 +170,11 @@ def caption(table: pd.DataFrame) -> str:
         **Content dimension that reading every subset takes.** Share of seeds (shade) whose head reads all non-empty
         subsets of its keys at once, by number of keys and content dimension, after training on all of them in every
         step; dips after each key, only keys attended to. Softmax and FoX: a learned bias per key and a query vector
-        per subset; FPA: one query vector for all. Separation: gap above 0 for every subset; window: least gap at least
-        4 times the largest window; uniform: total variation at most 0.05 for every subset; each trained for by itself
-        and checked in float64. n = {words.count_range(table["n"])} seeds per square; the rows beside the figure have
-        Clopper–Pearson 95% intervals. Solid line: least dimension with a known construction; dashed: below it there
+        per subset; FPA: one query vector for all. {tried(table)}
+        Separation: gap above 0 for every subset; window: least gap at least 4 times the largest window; uniform: total
+        variation at most 0.05 for every subset; each trained for by itself and checked in float64.
+        n = {words.count_range(table["n"])} seeds per square; the rows beside the figure have Clopper–Pearson 95%
+        intervals. Solid line: least dimension with a known construction; dashed: below it there
         is none, proved; dotted: both at once for exactly uniform weights, a total variation of 0. Circles: FoX heads
         that start near the construction. Of {len(trained)} combinations of FoX head, notion and number of keys,
         {len(short)} have no success from random starts at the construction's dimension; near the construction all

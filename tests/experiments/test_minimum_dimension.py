@@ -1,5 +1,6 @@
 """The plan of minimum_dimension, its frontiers against the theory's own code, and the figure and remarks on them."""
 
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -22,9 +23,11 @@ from tests.proofs_check.baselines.definitions import all_subsets
 def test_the_paper_preset_is_the_whole_grid_and_the_starts_near_constructions():
     cells = experiment.plan("paper").cells
     random = [cell for cell in cells if cell.recipe.start == "random"]
-    grid = {(cell.task.make().keys, cell.head.dim, cell.head.label, cell.task.make().tokens) for cell in random}
+    grid = Counter((cell.task.make().keys, cell.head.dim, cell.head.label, cell.task.make().tokens) for cell in random)
     assert len(grid) == 9 * 11 * 4
-    assert len(random) == 9 * 11 * 4 * 3
+    recipes = {SOFTMAX: 1, ONE_GATE: 5, PER_SLOT: 5, FPA: 2}
+    for (keys, dim, *kind), cells_there in grid.items():
+        assert cells_there == 3 * (recipes[tuple(kind)] if dim <= keys else 1)
     near = [cell for cell in cells if cell.recipe.start == "construction"]
     assert len(near) == 9 * 2 * 3
     for cell in near:
@@ -108,6 +111,25 @@ def test_successes_are_counted_per_head_notion_keys_and_start(store):
     assert row["n"].tolist() == [2, 2]
     assert row["known"].tolist() == [2, 2]
     assert row["high"].iloc[0] == 1.0
+
+
+def test_of_several_recipes_the_one_with_most_successes_counts(tmp_path):
+    """Made up: the longer of two recipes finds what the shorter does not, and both find the rest."""
+    cells = [
+        experiment._cell(PER_SLOT, 4, "window", dim, recipe) for dim in (1, 2) for recipe in experiment.GRID[3::-3]
+    ]
+
+    def finds(cell, seeds, progress):
+        whole = made_up(cell, seeds, progress)
+        for row in whole.evaluations:
+            row["success"] = int(cell.head.dim == 2 or (cell.recipe.steps == 6000 and row["seed"] == 0))
+        return whole
+
+    with Store(tmp_path / "recipes.sqlite") as opened:
+        run(Plan("minimum_dimension", "paper", cells, (0, 1)), opened, InlineExecutor(), run_unit=finds)
+    table = experiment.counted(load_frames(tmp_path / "recipes.sqlite"))
+    assert table[["dim", "recipes", "steps", "successes"]].to_numpy().tolist() == [[1, 2, 6000, 1], [2, 2, 1500, 2]]
+    assert experiment.frontiers(table)[["some", "all"]].to_numpy().tolist() == [[1, 2]]
 
 
 def test_frontiers_and_exceptions(store):
