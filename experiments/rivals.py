@@ -30,15 +30,15 @@ SINGLE = ("selective-relative", "selective-same-relative", "stick-breaking")
 BASELINES = ("softmax-alibi", "softmax-rope", "fox-gate0")
 DEEP = ("softmax2-relative", "softmax2-rope", "fox2-gate0", "softmax2-relative-mlp", "fox2-gate0-mlp")
 FACTORS = (1, 2, 4, 8)
-# Head, dimension and rate of what is trained LONGER steps too.
+# Head, dimension and rate (the one that validation chose) of what is trained LONGER steps too.
 PATIENT = {
     "nested-scope": (
         ("selective-same-relative", 4, 0.01),
         ("softmax2-rope", 16, 0.03),
         ("fox2-gate0", 16, 0.03),
     ),
-    "leveled-dips": (("selective-same-relative", 4, 0.1),),
-    "subset-drop": (("selective-same-relative", 4, 0.01),),
+    "leveled-dips": (("selective-same-relative", 4, 0.3),),
+    "subset-drop": (("selective-same-relative", 4, 0.03),),
 }
 LONGER = 4 * Recipe().steps
 # Sequences of one query each, read whole: fewer of them where they are long.
