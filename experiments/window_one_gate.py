@@ -14,11 +14,14 @@ exactly where windows stop to be windows.
 
 import argparse
 import csv
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from lab.errors import InputError
 from proofs_check.bounds.cases import Cases, cases
 from proofs_check.bounds.lower import ONE_GATE, Head
 from proofs_check.certificates import Certificates
@@ -80,21 +83,43 @@ def _misses(
         yield row | {"asked_ratio": ratio, "ratio": f"{window / gap:.6g}"} | measured
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=FOLDER)
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for keys in KEYS:
-        for row in search(keys, out):
-            rows.append(row)
-            print(", ".join(f"{name} {row[name]}" for name in COLUMNS if name in row), flush=True)
-    with (out / "searched.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    try:
+        write(parser.parse_args(argv).out)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; nothing is written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def write(out: Path) -> None:
+    """The searches of all KEYS, printed as they go; their table and certificates reach the folder together, at the end.
+
+    InputError where that is no folder that can be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder = TemporaryDirectory(dir=out, prefix=".search-")
+    except OSError as error:
+        raise InputError(f"--out: {out}: expected a folder to write to: {error.strerror}") from None
+    with folder as name:
+        rows = []
+        for keys in KEYS:
+            for row in search(keys, Path(name)):
+                rows.append(row)
+                print(", ".join(f"{column} {row[column]}" for column in COLUMNS if column in row), flush=True)
+        with (Path(name) / "searched.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        for found in sorted(Path(name).iterdir()):
+            found.replace(out / found.name)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

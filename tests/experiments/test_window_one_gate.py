@@ -62,6 +62,48 @@ def test_a_search_of_three_keys_gives_the_row_and_the_file(tmp_path):
     assert (tmp_path / str(row["certificate"])).is_file()
 
 
+def fake_search(monkeypatch, rows):
+    """Searches of 3 and 4 keys that take no time; rows(keys) may raise."""
+
+    def search(keys, out):
+        (out / f"{keys}_keys.json").write_text("{}")
+        yield from rows(keys)
+
+    monkeypatch.setattr(experiment, "KEYS", (3, 4))
+    monkeypatch.setattr(experiment, "search", search)
+
+
+def test_table_and_certificates_arrive_together(monkeypatch, tmp_path):
+    fake_search(monkeypatch, lambda keys: [{"keys": keys, "certificate": f"{keys}_keys.json"}])
+    assert experiment.main(["--out", str(tmp_path / "new" / "folder")]) == 0
+    files = sorted(file.name for file in (tmp_path / "new" / "folder").iterdir())
+    assert files == ["3_keys.json", "4_keys.json", "searched.csv"]
+    lines = (tmp_path / "new" / "folder" / "searched.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["keys", "3", "4"]
+
+
+def test_an_interrupted_search_leaves_the_folder_as_it_was(monkeypatch, tmp_path, capsys):
+    def interrupted(keys):
+        if keys == 4:
+            raise KeyboardInterrupt
+        return [{"keys": keys}]
+
+    (tmp_path / "searched.csv").write_text("old")
+    fake_search(monkeypatch, interrupted)
+    assert experiment.main(["--out", str(tmp_path)]) == 130
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("searched.csv", "old")]
+    assert capsys.readouterr().err == "interrupted; nothing is written\n"
+
+
+def test_a_file_is_no_folder_to_write_to(monkeypatch, tmp_path, capsys):
+    fake_search(monkeypatch, lambda keys: [])
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert experiment.main(["--out", str(file)]) == 2
+    assert capsys.readouterr().err == f"--out: {file}: expected a folder to write to: File exists\n"
+    assert file.read_text() == "mine"
+
+
 def test_training_comes_to_the_ratio_that_it_asks_for_where_there_are_heads():
     family = cases(experiment.all_subsets(3))
     loss, window, gap = dim_search.nearest(family, experiment.HEAD, Fraction(1, 2), 1, starts=2, steps=500)
