@@ -105,7 +105,7 @@ def controls(frames: "Frames") -> "pd.DataFrame":
     """By task and whether targets were permuted: n, successes, low, high and exact_max, of the seeds of heads."""
     import pandas as pd
 
-    from lab.sweeps.statistics import clopper_pearson
+    from lab.sweeps.statistics import success_counts
 
     permuted = {cell: json.loads(text)["recipe"]["permute_targets"] for cell, text in _trained(frames)}
     everything = frames.evaluations
@@ -113,9 +113,8 @@ def controls(frames: "Frames") -> "pd.DataFrame":
     tests = tests[tests["cell"].isin(permuted)]
     rows = []
     for (task, control), seeds in tests.groupby(["train_task", tests["cell"].map(permuted)]):
-        n, successes = len(seeds), int(seeds["success"].sum())
-        low, high = clopper_pearson(successes, n)
-        rows.append((task, control, n, successes, low, high, float(seeds["exact"].max())))
+        highest = float(seeds["exact"].to_numpy().max())  # no number where a seed is none
+        rows.append({"task": task, "permuted": control, **success_counts(seeds["success"]), "exact_max": highest})
     return pd.DataFrame(rows, columns=["task", "permuted", "n", "successes", "low", "high", "exact_max"])
 
 

@@ -129,7 +129,7 @@ def measured(frames: "Frames") -> "pd.DataFrame":
     import pandas as pd
 
     from lab.sweeps.quartiles import QUARTILES, quantiles
-    from lab.sweeps.statistics import clopper_pearson
+    from lab.sweeps.statistics import success_counts
 
     settings = pd.DataFrame([_settings(config) for config in frames.cells["config"]])
     settings["cell"] = frames.cells["cell"].to_numpy()
@@ -140,9 +140,7 @@ def measured(frames: "Frames") -> "pd.DataFrame":
     tests["drift"] = [known.get(key, float("nan")) for key in zip(tests["cell"], tests["seed"])]
     rows = []
     for keys, seeds in tests.groupby([*SETTINGS, "factor"], sort=True):
-        n, successes = len(seeds), int(seeds["success"].sum())
-        low, high = clopper_pearson(successes, n)
-        row = dict(zip([*SETTINGS, "factor"], keys)) | {"n": n, "successes": successes, "low": low, "high": high}
+        row = dict(zip([*SETTINGS, "factor"], keys)) | success_counts(seeds["success"])
         for name in ("tv", "exact", "window_max", "gap_min", "drift"):
             found = quantiles(seeds[name].to_numpy())
             row |= {f"{name}_{label}": float(value) for label, value in zip(QUARTILES, found)}
@@ -210,8 +208,13 @@ def remarks(frames: "Frames") -> list[str]:
 
 def _blocks(frames: "Frames") -> dict[Any, str]:
     """By SETTINGS, what the heads reach on source files that they read."""
+    from lab.sweeps.quartiles import quantiles
+
     rates = frames.evaluations[frames.evaluations["task"].str.startswith("source-scopes")].groupby("cell")["exact"]
-    found = {cell: f"{median:.3f}  {least:.3f}" for cell, median, least in rates.agg(["median", "min"]).itertuples()}
+    found = {}
+    for cell, exact in rates:
+        least, middle = quantiles(exact.to_numpy(), (0, 0.5))
+        found[cell] = f"{middle:.3f}  {least:.3f}"
     configs = zip(frames.cells["cell"], frames.cells["config"])
     return {
         tuple(_settings(config)[name] for name in SETTINGS): found[cell] for cell, config in configs if cell in found

@@ -38,8 +38,10 @@ def draw(results: Results) -> Drawing:
     table = measured(results.frames)
     if table.empty:
         raise InputError(f"drift: {results.frames.origin}: expected test evaluations")
-    tasks = panels.tasks_in_order(table["task"])
     drawn = table[table["sum_dtype"] == "float64"]
+    if drawn.empty:
+        raise InputError(f"drift: {results.frames.origin}: expected heads whose walk is summed in float64")
+    tasks = panels.tasks_in_order(drawn["task"])
     trained = {task: sorted(set(drawn.loc[drawn["task"] == task, "trained_at"])) for task in tasks}
     columns = max(map(len, trained.values())) + 2
     figure = style.new_figure(style.DOUBLE_COLUMN, 0.62 + 1.52 * len(tasks))
@@ -169,9 +171,9 @@ def sums(table: pd.DataFrame) -> str:
     wide, narrow = (
         table[table["sum_dtype"] == dtype].set_index(names)["successes"] for dtype in ("float64", "float32")
     )
-    if narrow.empty:
+    change = (narrow - wide.reindex(narrow.index)).abs().dropna()
+    if change.empty:
         return ""
-    change = (narrow - wide.reindex(narrow.index)).abs()
     most = int(change.max())
     seeds = "no seed" if most == 0 else f"{most} seeds at most" if most > 1 else "one seed at most"
-    return f"Summing the walk in float32 changes the successes by {seeds}, at the {len(narrow)} points compared."
+    return f"Summing the walk in float32 changes the successes by {seeds}, at the {len(change)} points compared."

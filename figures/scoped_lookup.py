@@ -107,6 +107,8 @@ def lengths(results: Results, table: pd.DataFrame, symbols: int) -> pd.DataFrame
     """Median and quartiles over seeds of the right answers by length: FPA, and the best FoX and softmax heads."""
     import pandas as pd
 
+    from lab.sweeps.quartiles import QUARTILES, quantiles
+
     kept = table[table["symbols"] == symbols].sort_values(["validation_loss", "dim"])
     kept = kept.assign(family=kept["head"].map(style.family_of))
     forms = kept[kept["head"].isin(list(FORMS))].drop_duplicates(["head", "longer"])
@@ -116,12 +118,13 @@ def lengths(results: Results, table: pd.DataFrame, symbols: int) -> pd.DataFrame
     for cell, head, dim, longer in zip(chosen["cell"], chosen["head"], chosen["dim"], chosen["longer"]):
         mine = results.tests(chosen[chosen["cell"] == cell])
         for factor, seeds in mine.groupby("factor"):
-            quartiles = dict(zip(("q25", "median", "q75"), seeds["exact"].quantile([0.25, 0.5, 0.75])))
+            quartiles = dict(zip(QUARTILES, quantiles(seeds["exact"].to_numpy())))
             rows.append({"head": head, "dim": dim, "longer": longer, "factor": factor, "n": len(seeds), **quartiles})
-    for factor, length in sorted(set(zip(mine["factor"], mine["length"]))):
-        level = shortcuts(chosen["config"].iloc[0], length)["most recent binding"]
+    measured = results.tests(kept)
+    for factor, length in sorted(set(zip(measured["factor"], measured["length"]))):
+        level = shortcuts(kept["config"].iloc[0], length)["most recent binding"]
         rows.append({"head": "most recent binding", "factor": factor, "median": level})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["head", "dim", "longer", "factor", "n", *QUARTILES])
 
 
 def shortcuts(config: str, length: int) -> dict[str, float]:
@@ -192,6 +195,8 @@ def draw_lengths(axes: Axes, table: pd.DataFrame) -> None:
 
 def draw_heads(axes: Axes, table: pd.DataFrame) -> None:
     """One dot per seed, a bar at the median; lines at what readers reach that know less."""
+    from lab.sweeps.quartiles import median
+
     heads = style.in_order(table["head"])
     for row, head in enumerate(heads):
         mine = table[table["head"] == head]
@@ -201,7 +206,7 @@ def draw_heads(axes: Axes, table: pd.DataFrame) -> None:
             exact, row + panels.spread(exact, 0.28), "o", color=drawn.colour, alpha=0.5, markersize=2.2,
             markeredgewidth=0, linestyle="none", clip_on=False, label=head,
         )  # fmt: skip
-        axes.plot([mine["exact"].median()] * 2, [row - 0.36, row + 0.36], color=style.INK, linewidth=1.0)
+        axes.plot([median(exact)] * 2, [row - 0.36, row + 0.36], color=style.INK, linewidth=1.0)
     labels = [f"{style.look(head).name}, $d={table.loc[table['head'] == head, 'dim'].iloc[0]:g}$" for head in heads]
     axes.set_yticks(range(len(heads)), labels)
     axes.set_ylim(len(heads) - 0.4, -0.6)
@@ -266,10 +271,12 @@ def file_look(row: dict[Any, Any]) -> tuple[str, dict[str, Any]]:
 
 def caption(results: Results, parts: dict[str, pd.DataFrame], symbols: int) -> str:
     """What is shown, with the counts, the levels of readers that know less, and the files."""
+    from lab.sweeps.quartiles import median
+
     levels = shortcuts(reference_config(results, symbols), train_length(results, symbols))
     heads = parts["heads"]
     told = [
-        f"{style.look(head).name} {int(mine['success'].sum())} of {len(mine)} (median {mine['exact'].median():.3f})"
+        f"{style.look(head).name} {int(mine['success'].sum())} of {len(mine)} (median {median(mine['exact']):.3f})"
         for head, mine in ((head, heads[heads["head"] == head]) for head in style.in_order(heads["head"]))
     ]
     less = [f"{name} {level:.2f}" for name, level in levels.items()]

@@ -24,15 +24,15 @@ def counted(frames: Frames, cells: pd.DataFrame) -> pd.DataFrame:
     """The columns of `cells`, repeated for every factor of the training length, with COUNTS over seeds of test data."""
     import pandas as pd
 
-    from lab.sweeps.statistics import clopper_pearson
+    from lab.sweeps.quartiles import median
+    from lab.sweeps.statistics import success_counts
 
     tests = frames.evaluations
     tests = tests[(tests["split"] == "test") & (tests["task"] == tests["train_task"])]
     rows = []
     for (cell, factor), seeds in tests[tests["cell"].isin(set(cells["cell"]))].groupby(["cell", "factor"]):
-        n, successes = len(seeds), int(seeds["success"].sum())
-        medians = seeds[["exact", "tv"]].median()
-        rows.append((cell, factor, n, successes, *clopper_pearson(successes, n), medians["exact"], medians["tv"]))
+        medians = {f"{name}_median": median(seeds[name]) for name in ("exact", "tv")}
+        rows.append({"cell": cell, "factor": factor, **success_counts(seeds["success"]), **medians})
     return cells.merge(pd.DataFrame(rows, columns=["cell", *COUNTS]), on="cell")
 
 

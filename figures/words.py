@@ -24,7 +24,9 @@ def paragraph(text: str) -> str:
 
 
 def count_range(counts: pd.Series) -> str:
-    """ "32", or "16 to 32" when points differ."""
+    """ "32", or "16 to 32" when points differ; "0" where there are none."""
+    if counts.empty:
+        return "0"
     low, high = int(counts.min()), int(counts.max())
     return f"{low}" if low == high else f"{low} to {high}"
 

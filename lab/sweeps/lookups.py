@@ -1,6 +1,7 @@
 """How trained heads look names up in source files, from result rows: beside readers that know less, with intervals."""
 
 import json
+import math
 from functools import lru_cache
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pandas as pd
 from lab.sweeps.chance import SEEDS, SEQUENCES
 from lab.sweeps.frames import Frames
 from lab.sweeps.plan import TaskConfig
+from lab.sweeps.quartiles import quantiles
 from lab.sweeps.statistics import chosen_cells, clopper_pearson
 
 TASK = "source-lookup"
@@ -43,6 +45,7 @@ def file_accuracies(frames: Frames) -> pd.DataFrame:
     reader     "head", or one that knows less: "most recent binding", "random live binding"
     uses       how many uses of names the group holds
     n          seeds; least, median, most: their share of uses at which the binding in force is picked
+               (no numbers where a seed has none)
     low, high  Clopper-Pearson interval of the median seed; uses are taken as independent, which those of one file are
                not, so for another corpus the interval is wider
     """
@@ -52,10 +55,12 @@ def file_accuracies(frames: Frames) -> pd.DataFrame:
     for (cell, task), seeds in rows[rows["cell"].isin(list(about))].groupby(["cell", "task"], sort=True):
         corpus, *names = str(task).split("/")
         group, reader = _told_apart(names)
-        uses, median = int(seeds["queries"].iloc[0]), float(seeds["exact"].median())
-        low, high = clopper_pearson(round(median * uses), uses)
+        uses = int(seeds["queries"].iloc[0])
+        least, median, most = quantiles(seeds["exact"].to_numpy(), (0, 0.5, 1))
+        known = not math.isnan(median)
+        low, high = clopper_pearson(round(median * uses), uses) if known else (math.nan, math.nan)
         place = [cell, *(about[cell][name] for name in ("head", "dim", "variant")), corpus, group, reader]
-        found.append([*place, uses, len(seeds), seeds["exact"].min(), median, seeds["exact"].max(), low, high])
+        found.append([*place, uses, len(seeds), least, median, most, low, high])
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 

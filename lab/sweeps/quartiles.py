@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 QUARTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
@@ -19,3 +20,8 @@ def quantiles(values: np.ndarray, shares: Sequence[float] = tuple(QUARTILES.valu
     with np.errstate(invalid="ignore"):
         between, outer = np.quantile(values, shares, axis=axis), low + high
     return np.where(low == high, low, np.where(np.isinf(outer), outer, between))
+
+
+def median(values: ArrayLike) -> float:
+    """The median over seeds; no number where a seed is none, for leaving it out, as pandas does, flatters the rest."""
+    return float(quantiles(np.asarray(values, dtype=np.float64), (0.5,))[0])

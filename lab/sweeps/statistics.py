@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from lab.errors import InputError
@@ -17,7 +18,7 @@ from lab.sweeps.plan import Plan, TaskConfig
 from lab.sweeps.quartiles import QUARTILES, quantiles
 from lab.training.recipe import Recipe
 
-__all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "summarise"]
+__all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "success_counts", "summarise"]
 
 METRICS = ("tv", "exact", "excess_loss")
 MEASURED = (*METRICS, "success", "length")
@@ -41,6 +42,14 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     low = float(betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
     high = float(betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
     return low, high
+
+
+def success_counts(succeeded: ArrayLike, confidence: float = 0.95) -> dict[str, Any]:
+    """n, successes, low and high of seeds, each 1 (it succeeds) or 0; the interval is `clopper_pearson`'s."""
+    flags = np.asarray(succeeded)
+    n, successes = len(flags), int(flags.sum())
+    low, high = clopper_pearson(successes, n, confidence)
+    return {"n": n, "successes": successes, "low": low, "high": high}
 
 
 def chosen_cells(frames: Frames) -> pd.DataFrame:
@@ -114,10 +123,11 @@ def _statistics(
 ) -> dict[str, Any]:
     """The statistics of one cell, from its test rows by factor, columns MEASURED."""
     first = 1.0 if 1.0 in measured else min(measured, default=None)
-    row = _counts(_NO_ROWS if first is None else measured[first], confidence)
+    row = success_counts(_succeeded(_NO_ROWS if first is None else measured[first]), confidence)
     for factor, rows in measured.items():
         name = f"{factor:g}x"
-        row |= {f"{count}_{name}": value for count, value in _counts(rows, confidence).items()}
+        counts = success_counts(_succeeded(rows), confidence)
+        row |= {f"{count}_{name}": value for count, value in counts.items()}
         # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
         values = rows[:, : len(METRICS)] if len(rows) else np.full((1, len(METRICS)), np.nan)
         quartiles = quantiles(values)
@@ -133,10 +143,8 @@ def _statistics(
     return row
 
 
-def _counts(rows: np.ndarray, confidence: float) -> dict[str, Any]:
-    n, successes = len(rows), int(rows[:, MEASURED.index("success")].sum())
-    low, high = clopper_pearson(successes, n, confidence)
-    return {"n": n, "successes": successes, "low": low, "high": high}
+def _succeeded(rows: np.ndarray) -> np.ndarray:
+    return rows[:, MEASURED.index("success")]
 
 
 def _grouped(frames: Frames) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
-from figures import build, mechanism, style, words
+from figures import build, mechanism, style, success_rows, words
 from figures.inputs import Results
 from lab.errors import InputError
 from lab.sweeps import clopper_pearson
@@ -135,6 +135,20 @@ def test_success_fractions_and_intervals_are_those_of_the_rows(results):
         for colour, expected in intervals.items():
             ends = [expected[x] for x in sorted(expected)]
             assert np.allclose(bars(axes, colour), ends), (task, colour)
+
+
+def test_medians_of_rows_of_settings_leave_no_seed_out(results):
+    """A seed that is no number succeeds nowhere and takes the median with it, rather than flatter the others."""
+    rows = results.frames.evaluations
+    spoilt = rows.assign(exact=rows["exact"].mask(rows["seed"] == 0))
+    cells = results.frames.cells[["cell", "head"]]
+    table = success_rows.counted(replace(results.frames, evaluations=spoilt), cells)
+    assert len(table) == 2 * len(cells)
+    assert table["exact_median"].isna().all()
+    assert table["tv_median"].notna().all()
+    whole = success_rows.counted(results.frames, cells)
+    assert whole["exact_median"].notna().all()
+    assert {(row.low, row.high) for row in whole.itertuples() if row.successes == 3} == {clopper_pearson(3, 4)}
 
 
 def test_no_marker_of_the_success_figure_hides_another(results):

@@ -5,8 +5,10 @@ import pytest
 
 from experiments import length
 from figures import build, style
-from figures.inputs import load
+from figures.drift import sums
+from figures.inputs import Results, load
 from lab.cli.results import remarked_tables, remarks
+from lab.errors import InputError
 from lab.sweeps import CellResult, Curves, InlineExecutor, Plan, Store, clopper_pearson, load_frames, run
 
 SEEDS = 3
@@ -80,6 +82,25 @@ def test_the_figure_draws_those_rows(paper):
         assert line.get_ydata() == pytest.approx([1, 1, 1, 2 / 3, 2 / 3, 1 / 3, 1 / 3])
     assert "nested-scope trained at 64, tied, the recipe: 1 of 3" in drawn.caption
     assert "float32 changes the successes by no seed, at the 28 points compared" in drawn.caption
+
+
+def test_sums_are_compared_where_both_were_measured(paper):
+    """Of incomplete results: float32 without its float64, and nothing but float32."""
+    frames = load_frames(paper)
+    table = length.measured(frames)
+    wide, narrow = table["sum_dtype"] == "float64", table["sum_dtype"] == "float32"
+    assert sums(table[narrow]) == sums(table[wide]) == ""
+    walks = (table["task"] == "nested-scope") & (table["recipe"] == "")
+    assert "at the 14 points compared" in sums(table[narrow | (wide & walks)])
+    text = frames.cells["config"].str
+    cells = frames.cells[text.contains('"sum_dtype":"float32"') | text.contains('"name":"leveled-dips"')]
+    with style.paper():
+        drawn = build.draw("drift", Results(frames.of(cells["cell"].tolist())), 0)
+        assert "Summing the walk in float32" not in drawn.caption
+        assert len(drawn.figure.axes) == 4
+        of_float32 = frames.cells.loc[text.contains('"sum_dtype":"float32"'), "cell"].tolist()
+        with pytest.raises(InputError, match="expected heads whose walk is summed in float64"):
+            build.draw("drift", Results(frames.of(of_float32)), 0)
 
 
 def test_results_say_where_it_breaks(paper):

@@ -1,10 +1,12 @@
 """The figure of lookups, and the table of names in files, from made-up results whose numbers are known."""
 
+from dataclasses import replace
+
 import pytest
 
 from figures import build, style
 from figures.inputs import Results
-from figures.scoped_lookup import most_compared, settings_of
+from figures.scoped_lookup import lengths, most_compared, settings_of
 from lab.cli.results import print_summary
 from lab.heads.config import head_config
 from lab.sweeps import Cell, CellResult, Evaluation, InlineExecutor, Plan, Store, TaskConfig, clopper_pearson, run
@@ -32,7 +34,7 @@ def cell(head, dim, symbols, **recipe):
 
 def made_up(cell, seeds, progress):
     rows = []
-    right = RIGHT[cell.head.label] - 0.1 * (cell.head.dim == 1)
+    right = RIGHT.get(cell.head.label, 0.9) - 0.1 * (cell.head.dim == 1)
     numbers = dict.fromkeys(("tv", "mass", "window_mean", "window_max", "gap_mean", "gap_min"), 0.5)
 
     def row(seed, label, split, length, exact, queries=100):
@@ -102,6 +104,34 @@ def test_lengths_hold_the_head_trained_at_mixed_lengths_apart(drawn):
     assert heads["fpa-walk-offset-gate", False] == pytest.approx([0.9985, 0.7985])
     assert heads["fox-gate0", False] == pytest.approx([0.7985, 0.5985])
     assert len(rows[rows["head"] == "most recent binding"]) == 2
+
+
+def test_a_head_alone_that_is_neither_a_form_nor_a_baseline_is_drawn(tmp_path):
+    path = tmp_path / "alone.sqlite"
+    with Store(path) as store:
+        plan = Plan("scoped_lookup", "quick", [cell("fpa-walk-tied", 4, 3)], range(2), block=2)
+        run(plan, store, InlineExecutor(), run_unit=made_up)
+    with style.paper():
+        drawn = build.draw("scoped_lookup", Results(load_frames(path)), 0)
+    rows = part(drawn, "length")
+    assert rows["head"].tolist() == ["most recent binding"] * 2
+    assert rows["factor"].tolist() == [1, 2]
+    assert part(drawn, "heads")["head"].tolist() == ["fpa-walk-tied"] * 2
+    assert "(Clopper-Pearson), n = 0." in drawn.caption
+
+
+def test_a_seed_that_is_no_number_is_not_left_out_of_medians(frames):
+    """What pandas skips would flatter the other seeds."""
+    seed = frames.evaluations["seed"] == 0
+    spoilt = replace(frames, evaluations=frames.evaluations.assign(exact=frames.evaluations["exact"].mask(seed)))
+    table = settings_of(Results(spoilt))
+    lines = lengths(Results(spoilt), table, 4)
+    assert lines.loc[lines["n"].notna(), ["q25", "median", "q75"]].isna().all(axis=None)
+    read = file_accuracies(spoilt)
+    assert len(read) == len(file_accuracies(frames))
+    assert read[["least", "median", "most", "low", "high"]].isna().all(axis=None)
+    with style.paper():
+        assert "0 of 4 (median nan)" in build.draw("scoped_lookup", Results(spoilt), 0).caption
 
 
 def test_files_tell_groups_and_readers_apart(frames, drawn):

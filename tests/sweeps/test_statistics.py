@@ -22,7 +22,7 @@ from lab.sweeps import (
 )
 from lab.sweeps.chance import chance_level
 from lab.sweeps.completeness import present_config
-from lab.sweeps.quartiles import quantiles
+from lab.sweeps.quartiles import median, quantiles
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,12 @@ def test_quartiles_of_infinities_are_infinities():
     assert quantiles(even, axis=1).T[0].tolist() == [1.75, np.inf, np.inf]
     assert quantiles(even, axis=1).T[1].tolist() == [-np.inf, 1.5, 2.25]
     assert np.isnan(quantiles(even, axis=1).T[2]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_median_of_seeds_one_of_which_is_no_number_is_none():
+    assert np.isnan(median(pd.Series([np.nan, 1.0, 1.0])))
+    assert (median([3, 1, 2]), median([1.0, np.inf])) == (2.0, np.inf)
 
 
 @pytest.mark.filterwarnings("error")
