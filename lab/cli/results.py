@@ -23,7 +23,8 @@ FORMATS = ("table", "csv", "json")
 SOURCE_SCOPES = "source-scopes"
 LONGEST_LABEL = 64  # of a task in the table; a family of key sets can have pages of options
 TARGETS_FOUND = "A seed succeeds when exact >= 0.99 and TV <= 0.05 on fresh test sequences at 1x."
-# Of tasks that ask for something else.
+OF_READERS = ", readers"
+# Of tasks that ask for something else, and of readers that are not judged as heads are.
 SUCCESS = {
     "scoped-lookup": (
         "exact: share of right answers; TV: 1 less the weight on the binding in force.\nA seed succeeds "
@@ -32,6 +33,10 @@ SUCCESS = {
     "subset-free": (
         "TV and exact are means over subsets. A seed succeeds when every subset is read:\nseparation, gap above 0; "
         "window, least gap at least 4 times the largest window; uniform (the default), TV at most 0.05."
+    ),
+    f"subset-free{OF_READERS}": (
+        "TV and exact are means over sampled sequences. A seed succeeds when exact >= 0.99\n"
+        "and TV <= 0.05 in that mean; trained heads have to read every subset."
     ),
 }
 
@@ -139,11 +144,11 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     for label, short in labels.items():
         if short != label:
             print(f"{short}: {label.partition('[')[2].removesuffix(']')}")
-    print("\n".join(meanings(labels)))
+    print("\n".join(meanings(judged(summary))))
     if any(below_chance(row, factor) for row in summary.to_dict("records") for factor in factors):
         print("↓: below chance, the loss there is above that of a reader that weights all keys so far equally.")
-    if summary["rates"].str.contains(",").any():
-        print("rate: the learning rate with the lowest median validation loss, of the grid in --format csv.")
+    for line in rate_notes(summary):
+        print(line)
     if files:
         print("real files: exact-set rate over the scopes of Python files, without retraining.")
     print_shortcuts(summary)
@@ -158,6 +163,26 @@ def short_labels(labels: Iterable[str]) -> dict[str, str]:
         label: f"{name}[…]" if len(label) > LONGEST_LABEL and names.count(name) == 1 else label
         for label, name in zip(known, names)
     }
+
+
+def judged(summary: "pd.DataFrame") -> list[str]:
+    """What `meanings` is to explain: the tasks, and apart from them readers where another rule is for these."""
+    found = []
+    for label, head in zip(summary["task"], summary["head"]):
+        of_readers = label.partition("[")[0] + OF_READERS
+        found.append(of_readers if head.startswith("reader") and of_readers in SUCCESS else label)
+    return found
+
+
+def rate_notes(summary: "pd.DataFrame") -> list[str]:
+    """How rates were chosen, and how many rows stand at an edge of their grid; nothing where there is no grid."""
+    chosen = zip(summary["learning_rate"], (rates.split(", ") for rates in summary["rates"]))
+    at_edge = [f"{rate:g}" in (grid[0], grid[-1]) for rate, grid in chosen if len(grid) > 1]
+    if not at_edge:
+        return []
+    lines = ["rate: the learning rate with the lowest median validation loss, of the grid in --format csv."]
+    edge = f"{sum(at_edge)} of {len(at_edge)} rows with a grid stand at an edge of it: beyond it a rate may do better."
+    return [*lines, edge] if any(at_edge) else lines
 
 
 def meanings(labels: Iterable[str]) -> list[str]:
@@ -253,9 +278,11 @@ def below_chance(row: dict[Any, Any], factor: float) -> bool:
 
 def scope_rates(frames: "Frames") -> dict[str, float]:
     """By cell, the median over seeds of the exact-set rate on real source files; empty when nobody read any."""
+    from lab.sweeps.quartiles import median
+
     rows = frames.evaluations
     rows = rows[rows["task"].str.startswith(SOURCE_SCOPES) & ~rows["train_task"].str.startswith(SOURCE_SCOPES)]
-    return {str(cell): float(value) for cell, value in rows.groupby("cell")["exact"].median().items()}
+    return {str(cell): median(exact) for cell, exact in rows.groupby("cell")["exact"]}
 
 
 def figures(

@@ -17,7 +17,7 @@ import pytest
 
 import experiments
 from lab.cli import results, run, sweeps
-from lab.cli.results import best_dimensions, meanings, short_labels, shown_factors
+from lab.cli.results import best_dimensions, judged, meanings, rate_notes, short_labels, shown_factors
 from lab.sweeps import InlineExecutor, Store
 
 HERE = Path(__file__).parent
@@ -321,3 +321,29 @@ def test_footnotes_of_several_kinds_of_tasks_name_theirs():
         f"custom, nested-scope: {results.TARGETS_FOUND}",
         f"subset-free: {results.SUCCESS['subset-free']}",
     ]
+
+
+def test_readers_are_said_to_be_judged_as_they_are():
+    """On subset-free readers need TV <= 0.05 in the mean over sequences; heads need it of every subset."""
+    summary = pd.DataFrame({"task": ["subset-free", "nested-scope"], "head": ["reader-counts", "reader-chance"]})
+    of_readers = f"subset-free, readers: {results.SUCCESS['subset-free, readers']}"
+    found = f"nested-scope: {results.TARGETS_FOUND}"
+    assert meanings(judged(summary)) == ["Medians over seeds.", of_readers, found]
+    assert "in that mean" in of_readers
+    of_heads = f"subset-free: {results.SUCCESS['subset-free']}"
+    both = pd.concat([summary, summary.assign(head="softmax-none")])
+    assert meanings(judged(both)) == ["Medians over seeds.", of_readers, found, of_heads]
+
+
+def test_rows_at_an_edge_of_their_grid_are_counted():
+    summary = pd.DataFrame(
+        {
+            "learning_rate": [0.01, 0.05, 0.2, 0.1],
+            "rates": ["0.01, 0.05, 0.2", "0.01, 0.05, 0.2", "0.01, 0.05, 0.2", "0.1"],
+        }
+    )
+    first, edge = rate_notes(summary)
+    assert first.startswith("rate: the learning rate with the lowest median validation loss")
+    assert edge.startswith("2 of 3 rows with a grid stand at an edge of it")
+    assert rate_notes(summary[1:2]) == [first]
+    assert rate_notes(summary[3:]) == []
