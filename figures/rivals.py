@@ -93,5 +93,6 @@ def caption(results: Results, table: pd.DataFrame, factors: list[float]) -> str:
         {factors[0]:g}x the training length, counts beside them; rings: at {factors[-1]:g}x. n =
         {words.count_range(near["n"])} seeds per point; bars: Clopper–Pearson 95% intervals. {words.rates(results)}
         Chance: {words.chance(results)}, so a reader that weights all keys seen so far equally succeeds on no seed.
-        {words.counts(near)} Median exact-set rates of heads without a success: {"; ".join(rates) or "none"}.
+        {words.counts(near[near["steps"] == near["steps"].min()])}
+        Median exact-set rates of heads without a success: {"; ".join(rates) or "none"}.
     """)
