@@ -1,5 +1,7 @@
 """length: the drift, the counts and the quartiles by hand, as the figure and the remarks show them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from experiments import length
 from figures import build, style
 from figures.drift import sums
 from figures.inputs import Results, load
-from lab.cli.results import remarked_tables, remarks
+from lab.cli.results import remarked_tables, remarks, scope_rates
 from lab.errors import InputError
 from lab.sweeps import CellResult, Curves, InlineExecutor, Plan, Store, clopper_pearson, load_frames, run
 
@@ -114,6 +116,15 @@ def test_results_say_where_it_breaks(paper):
     assert {line.split()[0] for line in blocks} == {"nested-scope,"}
     assert {tuple(line.split()[-2:]) for line in blocks} == {("0.920", "0.900")}
     assert sum("walk summed in float32" in line for line in lines) == 4 + 2
+
+
+def test_a_seed_that_read_no_number_in_files_is_not_left_out(paper):
+    frames = load_frames(paper, ["length"], tables=("evaluations", *remarked_tables("length")))
+    assert set(scope_rates(frames).values()) == {0.92}
+    rows = frames.evaluations
+    spoilt = replace(frames, evaluations=rows.assign(exact=rows["exact"].mask(rows["seed"] == 0)))
+    assert np.isnan(list(scope_rates(spoilt).values())).all()
+    assert {tuple(line.split()[-2:]) for line in remarks("length", spoilt)[-4:]} == {("nan", "nan")}
 
 
 def test_one_training_length_is_drawn_once(tmp_path):
