@@ -10,15 +10,17 @@ from typing import Any
 
 MAGIC = b"SQLite format 3\0"
 DEFAULT_PAGE = 4096
-LEAF = 0x0D  # a page that holds rows of a table
+ROWS = 0x0D  # a page that holds rows of a table
+KEYS, INNER_KEYS = 0x0A, 0x02  # pages of an index: its last level, and those above, which hold entries too
 LOG_HEADER, FRAME_HEADER = 32, 24
 
 Value = int | float | str | bytes | None
 
 
-def carve(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
+def carve(path: Path) -> Iterator[tuple[int | None, tuple[Value, ...]]]:
     """Number and values of every row of every table that can still be read, in no particular order.
 
+    So are the entries of indexes, whose number is None: their columns, and the number of the row that they are of.
     Pages on the list of free ones are left out; rows that reach into a lost page are, too. SQLite keeps no checksums: a
     value whose bytes were replaced by others of the same length is taken as it is.
     """
@@ -29,7 +31,7 @@ def carve(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
     free = _free(pages)
     for number, page in pages.items():
         if number not in free:
-            yield from _leaf(pages, page, 100 if number == 1 else 0)
+            yield from _records(pages, page, 100 if number == 1 else 0)
 
 
 def missing_pages(path: Path) -> tuple[int, int]:
@@ -98,27 +100,30 @@ def _free(pages: Mapping[int, bytes]) -> set[int]:
     return free
 
 
-def _leaf(pages: Mapping[int, bytes], page: bytes, start: int) -> Iterator[tuple[int, tuple[Value, ...]]]:
-    if page[start] != LEAF:
+def _records(pages: Mapping[int, bytes], page: bytes, start: int) -> Iterator[tuple[int | None, tuple[Value, ...]]]:
+    kind = page[start]
+    if kind not in (ROWS, KEYS, INNER_KEYS):
         return
     count = int.from_bytes(page[start + 3 : start + 5], "big")
-    pointers = page[start + 8 : start + 8 + 2 * count]
+    first = start + (12 if kind == INNER_KEYS else 8)
+    pointers = page[first : first + 2 * count]
     for offset in struct.unpack(f">{len(pointers) // 2}H", pointers[: len(pointers) // 2 * 2]):
         try:
-            yield _cell(pages, page, offset)
+            yield _cell(pages, page, kind, offset)
         except (IndexError, KeyError, ValueError, struct.error):
-            continue  # this row is lost
+            continue  # this one is lost
 
 
-def _cell(pages: Mapping[int, bytes], page: bytes, offset: int) -> tuple[int, tuple[Value, ...]]:
-    length, offset = _varint(page, offset)
-    row, offset = _varint(page, offset)
-    size = len(page)
-    here = length
-    if length > size - 35:  # the rest is in a chain of overflow pages
+def _cell(pages: Mapping[int, bytes], page: bytes, kind: int, offset: int) -> tuple[int | None, tuple[Value, ...]]:
+    size, row = len(page), None
+    length, offset = _varint(page, offset + (4 if kind == INNER_KEYS else 0))  # the page below comes first
+    if kind == ROWS:
+        row, offset = _varint(page, offset)
+    here, most = length, size - 35 if kind == ROWS else (size - 12) * 64 // 255 - 23
+    if length > most:  # the rest is in a chain of overflow pages
         least = (size - 12) * 32 // 255 - 23
         here = least + (length - least) % (size - 4)
-        here = here if here <= size - 35 else least
+        here = here if here <= most else least
     payload = page[offset : offset + here]
     following = int.from_bytes(page[offset + here : offset + here + 4], "big")
     while len(payload) < length:

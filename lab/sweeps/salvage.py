@@ -11,10 +11,12 @@ from typing import Any
 
 from lab.sweeps import results
 from lab.sweeps.carve import Value, carve, missing_pages
+from lab.sweeps.plan import TaskConfig
 from lab.sweeps.store import Store, StoreError
 from lab.sweeps.store_file import explained, transaction
 
 Row = tuple[Value, ...]
+Owner = tuple[str, tuple[Any, Any]]  # a table, and the cell and seed that rows of it are of; for files, cell and unit
 
 _TEXT, _MAYBE = (str,), (float, int, type(None))
 _RESULT = {int: (int,), float: _MAYBE, str: _TEXT}
@@ -41,6 +43,25 @@ TABLES: dict[str, tuple[tuple[type, ...], ...]] = {
 OF_A_SEED = ("evaluations", "parameters", "curves")
 NO_PRESET = "rescued"
 
+# The primary key by which a table is indexed, and behind which the index has the number of the row.
+KEYS: dict[str, tuple[type, ...]] = {
+    "curves": (str, int),
+    "evaluations": (str, int, str, str, int),
+    "parameters": (str, int, str, str),
+    "files": (str, str, str),
+}
+
+# What the unit functions of `lab.training` hand back, as far as a configuration alone says it.
+OF_FILES = ("source-scopes", "source-lookup")
+LEARNS_PER_TOKEN = ("fox", "fox_relative", "fpa", "fpa_recency")
+COUNTS_DUPLICATES = "chance"
+LOOKUP_READINGS = ("shadowed", "outlived", "in force", "live keys")
+FILE_READINGS = tuple(
+    "/".join(filter(None, (group, shortcut)))
+    for group in ("", "shadowed", "outlived")
+    for shortcut in ("", "most recent binding", "random live binding")
+)
+
 
 @dataclass(frozen=True)
 class Salvage:
@@ -64,34 +85,41 @@ class Salvage:
 def salvage(path: Path, out: Path) -> Salvage:
     """Writes the whole units of the damaged store at `path` to a new store at `out`. `path` is not changed.
 
-    A unit is whole when it has the rows that others of its kind have. A sweep on the new store computes the rest.
+    A unit is whole when it has the rows that its configuration asks for, those that others of its kind have, and those
+    that the indexes name. In doubt it is lost: a sweep on the new store computes the rest.
     Raises StoreError when `path` cannot be read, holds nothing of a store, or when there is something at `out`.
     """
     if out.exists():
         raise StoreError(f"{out}: exists already; name a new file to save to")
     try:
-        tables = _read(path)
+        tables, indexed = _read(path)
         pages = missing_pages(path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
     if not tables["units"] and not tables["cells"]:
         raise StoreError(f"{path}: holds nothing that could be saved")
-    whole, lost = _sorted_out(tables)
+    whole, lost = _sorted_out(tables, indexed)
     _write(tables, whole, out)
     seeds = sum(len(_list(unit[2])) for unit in whole.values())
     return Salvage(len(whole), seeds, lost, *pages)
 
 
-def _read(path: Path) -> dict[str, dict[Any, Row]]:
-    """Rows by table and key. Cells and units whose id is not the hash of what they hold are damaged."""
+def _read(path: Path) -> tuple[dict[str, dict[Any, Row]], dict[Owner, set[Row]]]:
+    """Rows by table and key, and the rows that indexes name, by owner.
+
+    Cells and units whose id is not the hash of what they hold are damaged.
+    """
     found: dict[str, dict[Any, Row]] = {name: {} for name in TABLES}
-    for number, row in sorted(carve(path), key=lambda numbered: numbered[0]):
-        name = _table(row)
-        if name is not None:
+    indexed: dict[Owner, set[Row]] = defaultdict(set)
+    for number, row in sorted(carve(path), key=lambda numbered: numbered[0] or 0):
+        name = _table(row) if number is not None else _index(row)
+        if name is not None and number is not None:
             found[name][_key(name, number, row)] = (number, *row[1:]) if name == "plans" else row
+        elif name is not None:
+            indexed[name, (row[0], row[1])].add(row[2:-1])
     for name, parts in (("cells", {"code": 7, "config": 6}), ("units", {"cell": 1, "seeds": 2})):
         found[name] = {key: row for key, row in found[name].items() if key == _id(row, parts)}
-    return found
+    return found, indexed
 
 
 def _table(row: Row) -> str | None:
@@ -99,6 +127,12 @@ def _table(row: Row) -> str | None:
         if len(row) == len(kinds) and all(isinstance(value, kind) for value, kind in zip(row, kinds)):
             return None if row[0] in ("table", "index") else name  # these are of SQLite itself
     return None
+
+
+def _index(entry: Row) -> str | None:
+    """The table whose index has such entries."""
+    kinds = tuple(map(type, entry))
+    return next((name for name, key in KEYS.items() if kinds == (*key, int)), None)
 
 
 def _key(name: str, number: int, row: Row) -> Any:
@@ -129,7 +163,9 @@ def _id(row: Row, parts: Mapping[str, int]) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _sorted_out(tables: dict[str, dict[Any, Row]]) -> tuple[dict[str, Row], tuple[tuple[str, tuple[int, ...]], ...]]:
+def _sorted_out(
+    tables: dict[str, dict[Any, Row]], indexed: Mapping[Owner, set[Row]]
+) -> tuple[dict[str, Row], tuple[tuple[str, tuple[int, ...]], ...]]:
     """The units that are whole, and by cell the seeds that are not but have left traces."""
     rows = _rows_by_owner(tables)
     usual = _usual_rows(tables["cells"], rows)
@@ -141,39 +177,85 @@ def _sorted_out(tables: dict[str, dict[Any, Row]]) -> tuple[dict[str, Row], tupl
     for unit, row in tables["units"].items():
         cell, seeds = str(row[1]), _list(row[2])
         traces[cell].update(seeds)
-        group = _group(tables["cells"].get(cell))
+        of = tables["cells"].get(cell)
+        if of is None:
+            continue  # nothing says what the unit was to have
+        asked = _asked(str(of[6]))
         owners = [(name, (cell, seed)) for name in OF_A_SEED for seed in seeds] + [("files", (cell, unit))]
-        if group is not None and all(rows.get(one, set()) == usual.get((group, one[0]), set()) for one in owners):
+        if all(
+            usual.get(_group(of, name), set()) | indexed.get((name, owner), set()) <= rows.get((name, owner), set())
+            and all(any(_fits(row, wanted) for row in rows.get((name, owner), ())) for wanted in asked[name])
+            for name, owner in owners
+        ):
             whole[unit] = row
     for row in whole.values():
         traces[str(row[1])] -= set(_list(row[2]))
     return whole, tuple((_label(tables, cell), tuple(sorted(seeds))) for cell, seeds in sorted(traces.items()) if seeds)
 
 
-def _rows_by_owner(tables: dict[str, dict[Any, Row]]) -> dict[tuple[str, tuple[Any, Any]], set[Any]]:
+def _rows_by_owner(tables: dict[str, dict[Any, Row]]) -> dict[Owner, set[Row]]:
     """What tells the rows of one seed of a cell apart (of one unit, for files), by table and owner."""
-    rows: dict[tuple[str, tuple[Any, Any]], set[Any]] = defaultdict(set)
+    rows: dict[Owner, set[Row]] = defaultdict(set)
     for name in OF_A_SEED:
         for key in tables[name]:
             rows[name, key[:2]].add(key[2:])
     for row in tables["files"].values():
-        rows["files", (row[1], row[0])].add(row[2])
+        rows["files", (row[1], row[0])].add((row[2],))
     return dict(rows)
 
 
-def _usual_rows(cells: dict[str, Row], rows: Mapping[Any, set[Any]]) -> dict[Any, set[Any]]:
+def _usual_rows(cells: dict[str, Row], rows: Mapping[Owner, set[Row]]) -> dict[Any, set[Row]]:
     """What the owners of a kind of cell have between them: a seed that lacks some of it has lost it."""
-    usual: dict[Any, set[Any]] = defaultdict(set)
+    usual: dict[Any, set[Row]] = defaultdict(set)
     for (name, (cell, _)), keys in rows.items():
-        usual[_group(cells.get(cell)), name] |= keys
+        if cell in cells:
+            usual[_group(cells[cell], name)] |= keys
     return dict(usual)
 
 
-def _group(cell: Row | None) -> Any:
-    """Cells that are measured alike."""
-    if cell is None:
-        return None
-    return (*cell[1:5], json.dumps(json.loads(str(cell[6])).get("evaluations"), sort_keys=True))
+def _group(cell: Row, name: str) -> Any:
+    """Cells that have the same rows in a table: of one experiment, task, head and code; for readings, read alike."""
+    read = json.dumps(json.loads(str(cell[6]))["evaluations"]) if name in ("evaluations", "files") else ""
+    return (name, *cell[1:4], cell[7], read)
+
+
+def _asked(config: str) -> dict[str, set[Row]]:
+    """By table, what rows of a seed (for files, of a unit) a configuration asks for; None stands for any value."""
+    cell = json.loads(config)
+    kind, task = cell["head"]["kind"], cell["task"]["name"]
+    trained = kind != "reader"
+    files = trained and any(evaluation["task"]["name"] in OF_FILES for evaluation in cell["evaluations"])
+    learned = task != "subset-free" if kind in LEARNS_PER_TOKEN else cell["head"].get("name") == COUNTS_DUPLICATES
+    return {
+        "evaluations": {row for evaluation in cell["evaluations"] for row in _readings(evaluation, task, trained)},
+        "parameters": {(None, None)} if learned else set(),
+        "curves": {()} if trained else set(),
+        "files": {(None,)} if files else set(),
+    }
+
+
+def _readings(evaluation: dict[str, Any], trained_on: str, trained: bool) -> set[Row]:
+    """Task, split and length of the rows of an evaluation. Readers, which are not trained, read all tasks alike."""
+    label, split = TaskConfig.model_construct(**evaluation["task"]).label, evaluation["split"]
+    lengths: tuple[int | None, ...] = tuple(evaluation["lengths"]) or (None,)
+    if trained and evaluation["task"]["name"] in OF_FILES:
+        names = FILE_READINGS if trained_on == "scoped-lookup" else ("",)
+        return {(_named(label, name), split, 0) for name in names}
+    if trained and trained_on == "subset-free":
+        return {(label, split, None)}  # the one length that there is, whatever is asked for
+    rows: set[Row] = {(label, split, length) for length in lengths}
+    if trained and trained_on == "scoped-lookup" and split == "test":
+        ends = {None} if None in lengths else {min(evaluation["lengths"]), max(evaluation["lengths"])}
+        rows |= {(_named(label, name), split, length) for name in LOOKUP_READINGS for length in ends}
+    return rows
+
+
+def _named(label: str, reading: str) -> str:
+    return f"{label}/{reading}" if reading else label
+
+
+def _fits(row: Row, wanted: Row) -> bool:
+    return all(value is None or value == own for own, value in zip(row, wanted))
 
 
 def _label(tables: dict[str, dict[Any, Row]], cell: str) -> str:
