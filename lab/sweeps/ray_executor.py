@@ -142,8 +142,7 @@ class _Run:
         while self.waiting or self.running:
             self._look_for_nodes()
             self._submit()
-            for reference in self._ready():
-                self._finish(self.running.pop(reference), reference)
+            self._finish_all(self._ready())
             self._read_letters()
 
     def stop(self) -> None:
@@ -192,6 +191,17 @@ class _Run:
         if ready and others:
             ready += self.ray.wait(others, num_returns=len(others), timeout=0)[0]
         return ready
+
+    def _finish_all(self, references: Sequence[Any]) -> None:
+        """Raises the first ClusterError when all the others are reported: what is finished is kept."""
+        first = None
+        for reference in references:
+            try:
+                self._finish(self.running.pop(reference), reference)
+            except ClusterError as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     def _finish(self, task: _Task, reference: Any) -> None:
         errors = self.ray.exceptions

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sweeps_fakes
@@ -28,7 +29,8 @@ from lab.sweeps import (
     export,
     run,
 )
-from lab.sweeps.ray_executor import answer
+from lab.sweeps.executors import Update
+from lab.sweeps.ray_executor import _Run, _Task, answer
 
 HERE = Path(__file__).parent
 SMALL = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
@@ -137,6 +139,59 @@ def test_a_worker_refuses_what_other_code_planned(monkeypatch):
     kind, reason, *_ = answer("sweeps_fakes:quick_unit", pickled[:-20], print)
     assert kind == "refused"
     assert "cannot read the unit" in reason
+
+
+class Raylet(Exception):
+    pass
+
+
+class Other(Exception):
+    pass
+
+
+class Answered(_Run):
+    """A run of which every task has been answered, by a message or an exception."""
+
+    def __init__(self, answers, report):
+        def get(reference):
+            if isinstance(answers[reference], Exception):
+                raise answers[reference]
+            return answers[reference]
+
+        names = ("NodeDiedError", "ObjectLostError", "RayTaskError", "RayError")
+        errors = SimpleNamespace(LocalRayletDiedError=Raylet, **dict.fromkeys(names, Other))
+        self.ray = SimpleNamespace(get=get, exceptions=errors)
+        self.waiting, self.report = [], report
+        self.running = {n: _Task(unit) for n, unit in enumerate(make_plan().units()[: len(answers)])}
+
+    def _look_for_nodes(self):
+        pass
+
+    _submit = _read_letters = _look_for_nodes
+
+    def _ready(self):
+        return list(self.running)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (("refused", "has other code", 0.0, None, "node7"), "node7 has other code; finished units are kept"),
+        (Raylet(), "the Ray node of this machine died; finished units are kept"),
+    ],
+)
+def test_what_is_finished_is_kept_when_the_cluster_fails(bad, said):
+    """One answer of those that have come says that the cluster is of no use: the others are reported first."""
+    good = [("done", n, 1.0, None, "host") for n in range(3)]
+    updates: list[Update] = []
+    with pytest.raises(ClusterError, match=said):
+        Answered([good[0], bad, good[1], ("failed", "why", 1.0, None, "host"), bad, good[2]], updates.append).loop()
+    assert [(update.kind, update.result) for update in updates] == [
+        ("done", 0),
+        ("done", 1),
+        ("failed", None),
+        ("done", 2),
+    ]
 
 
 # --- one node ---
