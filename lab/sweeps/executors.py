@@ -155,8 +155,8 @@ class _Worker:
             try:
                 while True:
                     messages.put((self, *pickle.load(stream)))
-            except Exception:  # the end of the pipe, or half a message
-                messages.put((self, "died", None, 0.0))
+            except Exception as error:  # the end of the pipe, half a message, or no memory for a whole one
+                messages.put((self, "died", error, 0.0))
 
     def give(self, run_unit_name: str, unit: Unit, attempt: int) -> None:
         assert self.process.stdin is not None
@@ -167,14 +167,26 @@ class _Worker:
         except BrokenPipeError:
             pass  # it is dead already, and the listener says so
 
-    def obituary(self) -> str:
-        """How the process ended, with the end of what it wrote to stderr."""
-        code = self.process.wait()
+    def obituary(self, error: Exception) -> str:
+        """How the process ended, with the end of what it wrote to stderr.
+
+        `error` came of reading its last answer. When the process lives, it is ended here, for nobody listens any more.
+        """
+        unread = f"its answer could not be read: {type(error).__name__}: {error}".removesuffix(": ")
+        try:
+            code = self.process.wait(STOP_SECONDS)  # one that is about to end says how
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return f"the worker process was stopped: {unread}\n{self._last_words()}".strip()
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         memory = " (out of memory?)" if code == -signal.SIGKILL else ""
+        cause = "" if isinstance(error, EOFError) else f"; {unread}"
+        return f"the worker process ended: {how}{memory}{cause}\n{self._last_words()}".strip()
+
+    def _last_words(self) -> str:
         self.stderr.seek(0)
-        last_words = self.stderr.read()[-4000:].decode(errors="replace")
-        return f"the worker process ended: {how}{memory}\n{last_words}".strip()
+        return self.stderr.read()[-4000:].decode(errors="replace")
 
     def close(self) -> None:
         """Releases what belongs to a process that has ended."""
@@ -218,7 +230,7 @@ def _handle(
     unit = worker.unit
     if kind == "died":
         worker.alive = False
-        obituary = worker.obituary()
+        obituary = worker.obituary(value)
         worker.close()
         worker.unit = None
         if unit is not None and worker.attempt == 1:

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -87,6 +88,25 @@ def test_a_unit_whose_worker_died_once_succeeds(tmp_path, monkeypatch):
     ends, kinds = outcomes(LocalExecutor(1), sweeps_fakes.once_dying_unit, units)
     assert {end.kind for end in ends.values()} == {"done"}
     assert kinds.count("started") == 4
+
+
+def test_an_answer_that_the_driver_cannot_read_fails_its_own_unit_alone(monkeypatch):
+    """The worker is well, and would wait for more for ever."""
+    monkeypatch.setattr("lab.sweeps.executors.STOP_SECONDS", 0.2)
+    units = [Unit(cell, (0,)) for cell in make_plan(seeds=1).cells if cell.recipe.learning_rate == 0.05]
+    found = []
+    sweep = threading.Thread(
+        target=lambda: found.append(outcomes(LocalExecutor(1), sweeps_fakes.unreadable_unit, units)), daemon=True
+    )
+    sweep.start()
+    sweep.join(60)
+    assert not sweep.is_alive()
+    [(ends, _)] = found
+    for unit in units:
+        end = ends[unit.id]
+        assert end.kind == ("failed" if unit.cell.head.dim == 2 else "done")
+        if end.kind == "failed":
+            assert end.traceback == "the worker process was stopped: its answer could not be read: MemoryError"
 
 
 def test_an_exception_of_the_driver_ends_the_workers(tmp_path, monkeypatch):
