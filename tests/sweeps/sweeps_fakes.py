@@ -153,13 +153,19 @@ def threads_unit(cell, seeds, progress=None) -> CellResult:
 
 
 def noted_unit(cell, seeds, progress=None) -> CellResult:
-    """Adds a line to the file FAKE_FOLDER/starts whenever a cluster computes it: where, and which unit."""
+    """Adds a line to the file FAKE_FOLDER/starts whenever a cluster computes it: where, and which unit.
+
+    It does not end while there is a file FAKE_FOLDER/hold that was there when it started.
+    """
     import ray
 
-    node = ray.get_runtime_context().get_node_id()
-    with (Path(os.environ["FAKE_FOLDER"]) / "starts").open("a") as file:
-        file.write(f"{node} {cell.label} {seeds}\n")
+    node, folder = ray.get_runtime_context().get_node_id(), Path(os.environ["FAKE_FOLDER"])
+    held = (folder / "hold").exists()
+    with (folder / "starts").open("a") as file:
+        file.write(f"{node} {cell.label} {seeds}{' held' * held}\n")
     time.sleep(float(os.environ["FAKE_SECONDS"]))
+    while held and (folder / "hold").exists():
+        time.sleep(0.02)
     return quick_unit(cell, seeds, progress)
 
 
