@@ -281,7 +281,8 @@ def scope_rates(frames: "Frames") -> dict[str, float]:
     from lab.sweeps.quartiles import median
 
     rows = frames.evaluations
-    rows = rows[rows["task"].str.startswith(SOURCE_SCOPES) & ~rows["train_task"].str.startswith(SOURCE_SCOPES)]
+    rows = rows[frames.tasks_of(SOURCE_SCOPES)]
+    rows = rows[~rows["train_task"].str.startswith(SOURCE_SCOPES)]
     return {str(cell): median(exact) for cell, exact in rows.groupby("cell")["exact"]}
 
 

@@ -35,10 +35,12 @@ def missing_cells(plan: Plan, frames: Frames) -> list[Missing]:
 def missing_seeds(plan: Plan, frames: Frames) -> dict[str, int]:
     """How many of the plan's seeds the frames lack, by the configuration of its cells."""
     seeds = frames.evaluations.groupby("cell")["seed"].agg(set).to_dict()
+    planned = dict.fromkeys(cell.config for cell in plan.cells)
     have: dict[str, set[int]] = {}
     for cell, config in zip(frames.cells["cell"], frames.cells["config"]):
-        have.setdefault(present_config(config), set()).update(seeds.get(cell, ()))
-    return {cell.config: len(set(plan.seeds) - have.get(cell.config, set())) for cell in plan.cells}
+        present = config if config in planned else present_config(config)  # that of a plan is today's already
+        have.setdefault(present, set()).update(seeds.get(cell, ()))
+    return {config: len(set(plan.seeds) - have.get(config, set())) for config in planned}
 
 
 @lru_cache(maxsize=4096)

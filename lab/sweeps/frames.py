@@ -77,6 +77,11 @@ class Frames:
         kept = {name: frame[frame["cell"].isin(cells)].reset_index(drop=True) for name, frame in self.tables().items()}
         return Frames(**kept, origin=self.origin)
 
+    def tasks_of(self, name: str) -> pd.Series:
+        """Which rows of `evaluations` are of tasks whose label starts so; of many rows, few labels are looked at."""
+        labels = self.evaluations["task"]
+        return labels.isin([label for label in labels.unique() if label.startswith(name)])
+
     def tables(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in COLUMNS}
 
@@ -112,12 +117,15 @@ def build(tables: dict[str, pd.DataFrame], origin: str) -> Frames:
     """Frames from tables with the columns of COLUMNS: typed, sorted, cell columns joined."""
     plain = {name: _typed(tables[name], columns).sort_values(ORDER[name]) for name, columns in COLUMNS.items()}
     cells = plain["cells"].reset_index(drop=True)
-    about = cells.drop_duplicates("cell").set_index("cell")
+    about = cells.drop_duplicates("cell").set_index("cell")[list(JOINED.values())].set_axis(list(JOINED), axis=1)
     joined = {"cells": cells}
     for name in list(COLUMNS)[1:]:
         frame = plain[name].reset_index(drop=True)
-        joined[name] = frame.assign(**{new: frame["cell"].map(about[old]) for new, old in JOINED.items()})
+        joined[name] = pd.concat([frame, about.reindex(frame["cell"]).reset_index(drop=True)], axis=1)
     return Frames(**joined, origin=origin)
+
+
+_KINDS: dict[type, Any] = {int: np.int64, float: np.float64, str: object}
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, type]) -> pd.DataFrame:
@@ -140,8 +148,12 @@ def _from_store(store: Store, names: Sequence[str] | None, preset: str | None, t
 
 
 def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
-    columns = list(COLUMNS[table])
-    return pd.DataFrame(_rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells), columns=columns)
+    columns = COLUMNS[table]
+    rows = _rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells)
+    values = zip(*rows) if rows else ((),) * len(columns)
+    # By columns whose types are known: from rows, pandas would look at every value to find them out.
+    arrays = {name: np.array(column, _KINDS[columns[name]]) for name, column in zip(columns, values)}
+    return pd.DataFrame(arrays)
 
 
 def _rows(store: Store, query: str, cells: Sequence[str], order: str = "") -> list[Any]:

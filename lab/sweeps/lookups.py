@@ -49,7 +49,9 @@ def file_accuracies(frames: Frames) -> pd.DataFrame:
     low, high  Clopper-Pearson interval of the median seed; uses are taken as independent, which those of one file are
                not, so for another corpus the interval is wider
     """
-    rows = frames.evaluations[frames.evaluations["task"].str.startswith(TASK)]
+    rows = frames.evaluations[frames.tasks_of(TASK)]
+    if rows.empty:
+        return pd.DataFrame(columns=list(COLUMNS))
     about = {row["cell"]: row for row in chosen_cells(frames).to_dict("records")}
     found = []
     for (cell, task), seeds in rows[rows["cell"].isin(list(about))].groupby(["cell", "task"], sort=True):
