@@ -172,16 +172,18 @@ class _Worker:
 
         `error` came of reading its last answer. When the process lives, it is ended here, for nobody listens any more.
         """
+        closed = isinstance(error, EOFError)  # as by the end of the process, which may take its time over it
         unread = f"its answer could not be read: {type(error).__name__}: {error}".removesuffix(": ")
         try:
             code = self.process.wait(STOP_SECONDS)  # one that is about to end says how
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            return f"the worker process was stopped: {unread}\n{self._last_words()}".strip()
+            why = "it closed its pipe and did not end" if closed else unread
+            return f"the worker process was stopped: {why}\n{self._last_words()}".strip()
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         memory = " (out of memory?)" if code == -signal.SIGKILL else ""
-        cause = "" if isinstance(error, EOFError) else f"; {unread}"
+        cause = "" if closed else f"; {unread}"
         return f"the worker process ended: {how}{memory}{cause}\n{self._last_words()}".strip()
 
     def _last_words(self) -> str:

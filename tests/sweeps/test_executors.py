@@ -109,6 +109,14 @@ def test_an_answer_that_the_driver_cannot_read_fails_its_own_unit_alone(monkeypa
             assert end.traceback == "the worker process was stopped: its answer could not be read: MemoryError"
 
 
+def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(monkeypatch):
+    """As while a core dump is written."""
+    monkeypatch.setattr("lab.sweeps.executors.STOP_SECONDS", 0.2)
+    [unit] = make_plan(seeds=1).units()[:1]
+    ends, _ = outcomes(LocalExecutor(1), sweeps_fakes.lingering_unit, [unit])
+    assert ends[unit.id].traceback == "the worker process was stopped: it closed its pipe and did not end"
+
+
 def test_an_exception_of_the_driver_ends_the_workers(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
 
