@@ -62,7 +62,6 @@ def new_rows(groups: Mapping[str, Sequence[str]], tasks: Sequence[str], left: fl
         panel.spines["left"].set_visible(False)
         style.quiet_grid(panel, "x")
         style.panel_title(panel, "abcdefgh"[index], task)
-    inches = style.DOUBLE_COLUMN - left - RIGHT - 0.40 * (len(tasks) - 1)
     for group, rows in groups.items():
         at = where[group, rows[0]]
         axes[0].annotate(
@@ -72,7 +71,6 @@ def new_rows(groups: Mapping[str, Sequence[str]], tasks: Sequence[str], left: fl
         if at:
             for panel in axes:
                 panel.axhline(at - 0.5 - HEADING / 2, color=style.FAINT, linewidth=0.5, zorder=0)
-    assert inches > 0
     return figure, axes
 
 

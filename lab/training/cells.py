@@ -60,17 +60,17 @@ def run_cell(cell: Cell, seeds: Sequence[int], progress: Progress | None = None,
 def train_and_read(
     cell: Cell,
     progress: Progress | None,
-    train: Callable[..., Any],
+    trainer: Callable[..., Any],
     read: Callable[[Any, Evaluation], Rows],
     parameters: Callable[[Any], list[dict]],
 ) -> CellResult:
     """A unit around what differs between kinds of task.
 
-    train: called with on_step and timers, gives the trained ensemble (`Trained` or its like). read: rows of an
+    trainer: called with on_step and timers, gives the trained ensemble (`Trained` or its like). read: rows of an
     evaluation, per seed and per file. parameters: rows of what the heads have learned.
     """
     report, steps, timers = progress or (lambda fraction: None), cell.recipe.steps, Timers()
-    trained = train(
+    trained = trainer(
         on_step=lambda step, losses: report(_TRAINING_SHARE * step / steps) if step % 20 == 0 else None,
         timers=timers,
     )
