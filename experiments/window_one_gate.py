@@ -29,6 +29,7 @@ from proofs_check.constructions import dim_search, fox_table, upper
 from proofs_check.keysets import Family
 
 FOLDER = Path(__file__).parent / "published" / "window_one_gate"
+TABLE = "searched.csv"
 HEAD = Head("fox", ONE_GATE)
 KEYS = (3, 4, 5, 6, 7)
 RATIO = Fraction(1, 4)
@@ -92,13 +93,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; nothing is written", file=sys.stderr)
+        print("interrupted; the table is not written", file=sys.stderr)
         return 130
     return 0
 
 
 def write(out: Path) -> None:
-    """The searches of all KEYS, printed as they go; their table and certificates reach the folder together, at the end.
+    """The searches of all KEYS, printed as they go; certificates and table reach the folder at the end, the table last.
 
     InputError where that is no folder that can be written to.
     """
@@ -113,11 +114,11 @@ def write(out: Path) -> None:
             for row in search(keys, Path(name)):
                 rows.append(row)
                 print(", ".join(f"{column} {row[column]}" for column in COLUMNS if column in row), flush=True)
-        with (Path(name) / "searched.csv").open("w", newline="", encoding="utf-8") as file:
+        with (Path(name) / TABLE).open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        for found in sorted(Path(name).iterdir()):
+        for found in sorted(Path(name).iterdir(), key=lambda file: (file.name == TABLE, file.name)):
             found.replace(out / found.name)
 
 

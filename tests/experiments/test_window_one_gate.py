@@ -92,7 +92,7 @@ def test_an_interrupted_search_leaves_the_folder_as_it_was(monkeypatch, tmp_path
     fake_search(monkeypatch, interrupted)
     assert experiment.main(["--out", str(tmp_path)]) == 130
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("searched.csv", "old")]
-    assert capsys.readouterr().err == "interrupted; nothing is written\n"
+    assert capsys.readouterr().err == "interrupted; the table is not written\n"
 
 
 def test_a_file_is_no_folder_to_write_to(monkeypatch, tmp_path, capsys):
