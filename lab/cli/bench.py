@@ -31,7 +31,8 @@ def bench(
 
     Both sides of a comparison take turns in one run; the ratio is the median over pairs of turns, with an interval
     that covers the median with confidence 0.95 (less for fewer than six pairs). Exit status 1 when a number is over
-    its bar or a bench fails. Close what else is running: about eight minutes on two cores, two with --quick.
+    its bar or a bench fails; 130 after Ctrl-C, which keeps what the benches before have measured. Close what else is
+    running: about eight minutes on two cores, two with --quick.
 
     \b
     The benches: step, attention, memory, limits, threads, growth, sweep.
@@ -56,20 +57,22 @@ def bench(
         results, document = run_benches(chosen, quick, threads, tell)
     if out is not None:
         out.write_text(json.dumps(plain(document), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    if tables is not None:
+    interrupted = INTERRUPTED in document["failures"].values()
+    if tables is not None and not interrupted:  # What is there already is whole.
         write_tables(document, tables)
     if as_json:
         print_json(document)
     else:
         print_results(results, document)
-    if INTERRUPTED in document["failures"].values():
-        say("interrupted; what was measured before that is kept")
-        return 130
     missed = [result.name for result in results if not result.holds]
     if missed:
         say(f"over the bar: {'; '.join(missed)}")
     for name, trace in document["failures"].items():
-        say(f"{name} failed: {trace.strip().splitlines()[-1]}")
+        if trace != INTERRUPTED:
+            say(f"{name} failed: {trace.strip().splitlines()[-1]}")
+    if interrupted:
+        say("interrupted; what the benches before that have measured is kept, but no --tables are written")
+        return 130
     return int(not document["holds"])
 
 

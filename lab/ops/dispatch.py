@@ -131,7 +131,8 @@ def target_loss(
 ) -> Float[Tensor, " seeds"]:
     """Mean cross-entropy of each seed over its queries; batch arrays as in lab.tasks.Batch, as tensors.
 
-    ValueError when shapes or tokens do not fit one another, or when a query stands at a row that `logits` lacks.
+    ValueError when shapes or tokens do not fit one another, when a query stands at a row that `logits` lacks, or when
+    the penalty scale is negative.
     """
     _check(logits, tokens, death, queries)
     if isinstance(logits, DenseLogits):
@@ -222,7 +223,7 @@ def reference_target_loss(
     *,
     smoothing: float = 0.0,
 ) -> Float[Tensor, " seeds"]:
-    """What `target_loss` must equal, in values and gradients. nan for a seed whose forgetting or table holds a nan."""
+    """What `target_loss` must equal, in values and gradients. nan for a seed with a nan in any factor."""
     matrix, targets = logits.dense(tokens, smoothing), dense_targets(death, queries)
     first = _first_row(matrix, queries)
     targets, weight = targets[..., first:, :], queries[..., first:].to(matrix.dtype)
@@ -233,7 +234,7 @@ def reference_target_loss(
     loss = (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp_min(1)
     # Comparisons with nan are false, so one in a field would read as a key that is alive.
     undefined = torch.zeros_like(loss, dtype=torch.bool)
-    for name in ("table", "bias", "gate", "log_gate", "field", "level"):
+    for name in ("query", "key", "table", "bias", "gate", "log_gate", "field", "level"):
         factor = getattr(logits, name, None)
         if factor is not None:
             undefined = undefined | factor.detach().isnan().flatten(1).any(1)

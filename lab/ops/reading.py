@@ -26,6 +26,7 @@ from lab.ops.lanes import (
     total_of,
 )
 from lab.ops.threads import run_chunks
+from lab.ops.vector_math import any_nan
 from lab.ops.vector_math import exp as exp_of
 
 # Columns of what is returned for each sequence.
@@ -132,15 +133,6 @@ def _undefine(out, extremes):
     """What a sequence with a nan in its logits reads: nothing is exact, everything else is nan."""
     out[1:4], out[4], out[5:8] = math.nan, 0.0, math.nan
     extremes[:] = math.nan
-
-
-@njit(cache=True, nogil=True)
-def any_nan(values):
-    """Comparisons with nan are false, so one in a field would read as a key that is alive."""
-    found = False
-    for x in values.flat:
-        found |= x != x
-    return found
 
 
 # --- the factors of a row ---------------------------------------------------------------------------------------------
@@ -277,7 +269,7 @@ def _read_tables(
     for n in range(start, stop):
         s = n // batch
         if s != last:
-            last, broken = s, any_nan(table[s]) or any_nan(bias[s])
+            last, broken = s, any_nan(table[s].reshape(-1)) or any_nan(bias[s])
             exponentiate(table[s], mass, top)
             if width > 1:
                 _by_reversed_distance(table[s], reach, reversed_table)

@@ -227,14 +227,15 @@ def target_cross_entropy(
 ) -> Float[Tensor, "*lead queries"]:
     """Cross-entropy from the uniform distribution on the target to the attention weights, for each query row.
 
-    Its least value is log |target|. Rows with an empty target give 0 and no gradient; fully masked rows with a
-    target give +inf and no gradient.
+    Its least value is log |target|. Rows with an empty target give 0 and no gradient; rows in which a key of the target
+    is masked, or every key, give +inf and no gradient.
     """
     logits = widen(logits)
     size = targets.sum(-1)
     top = logits.detach().amax(-1, keepdim=True)
-    scored = (size > 0) & (top > -math.inf).squeeze(-1)
+    masked = (targets & (logits.detach() == -math.inf)).any(-1) | (top == -math.inf).squeeze(-1)
+    scored = (size > 0) & ~masked
     shifted = logits - torch.where(top.isfinite(), top, 0.0)
     log_total = torch.where(scored[..., None], shifted, 0.0).exp().sum(-1).log()
-    on_target = torch.where(targets, shifted, 0.0).sum(-1) / size.clamp_min(1)
+    on_target = torch.where(targets & scored[..., None], shifted, 0.0).sum(-1) / size.clamp_min(1)
     return torch.where(scored, log_total - on_target, torch.where(size > 0, math.inf, 0.0))

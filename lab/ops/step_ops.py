@@ -169,7 +169,7 @@ def scaled_gradients(ctx, upstream: Tensor | None, needed: Sequence[bool]) -> li
         raise RuntimeError("target_loss: the compiled path has no second derivatives; use reference_target_loss")
     if upstream is None:
         return [None] * len(needed)
-    # The gradient of a sum of losses; what torch traces (a subclass) has no numbers to ask.
+    # The gradient of a sum of losses, as it was kept; what torch traces (a subclass) has no numbers to ask.
     if type(upstream) is Tensor and bool((upstream == 1).all()):
         return [g if need else None for g, need in zip(ctx.saved_tensors, needed, strict=True)]
     return [

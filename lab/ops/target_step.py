@@ -40,6 +40,7 @@ from lab.ops.lanes import (
 )
 from lab.ops.lanes import exp as exp_of
 from lab.ops.threads import run_chunks
+from lab.ops.vector_math import any_nan
 
 # Stands for -inf in a table, whose products with 0 would be nan; logits that are not above _GONE count as -inf.
 _MASKED, _GONE = -1e30, -1e29
@@ -81,15 +82,6 @@ def _from_lanes(lanes, first, out, scale=1.0):
         row = out[first + lane]
         for n in range(size):
             row[n] = factor * out.dtype.type(lanes[LANES * n + lane])
-
-
-@njit(cache=True, nogil=True)
-def _any_nan(row):
-    """Comparisons with nan are false, so one in a field would read as a key that is alive."""
-    found = False
-    for x in row:
-        found |= x != x
-    return found
 
 
 @njit(cache=True, nogil=True)
@@ -355,20 +347,15 @@ def _bias_gradient(i, d_logit, d_bias):
 @njit(cache=True, nogil=True)
 def _loss_of_row(i, share, top, total, size, on_target, loss):
     """Adds row i to the loss of its sequences; returns the factors of weights and targets in the logits' gradient."""
-    nothing, infinite, gone, keys, target = (
-        splat(loss, 0),
-        splat(loss, math.inf),
-        splat(loss, _GONE),
-        wide(size),
-        wide(on_target),
-    )
+    nothing, infinite, gone = splat(loss, 0), splat(loss, math.inf), splat(loss, _GONE)
+    keys, target = wide(size), wide(on_target)
     n = select(keys > nothing, load(share, i), nothing)  # An empty target is not scored.
     full, keys = wide(total), larger(keys, splat(loss, 1))
     value = select(target > gone, log(full) + wide(top) - target / keys, infinite)
     store(loss, 0, load(loss, 0) + select(n > nothing, n * value, nothing))
-    # A row whose every logit is masked has an infinite loss and no gradient.
-    seen = full > nothing
-    return select(seen, n / full, nothing), select(seen, n / keys, nothing)
+    # With a key of the target masked, or all keys, the loss is infinite, and there is no gradient.
+    n = select(target > gone, select(full > nothing, n, nothing), nothing)
+    return select(n > nothing, n / full, nothing), n / keys
 
 
 class _Work(NamedTuple):
@@ -493,8 +480,8 @@ def _finish(
         _from_lanes(w.d_bias, first, d_bias)
     for lane in range(min(LANES, loss.size - first)):
         n = first + lane
-        undefined = _any_nan(bias[n]) or (kind == FPA and (_any_nan(field[n]) or _any_nan(level[n])))
-        undefined = undefined or (kind == FOX and _any_nan(gate[n]))
+        undefined = any_nan(bias[n]) or (kind == FPA and (any_nan(field[n]) or any_nan(level[n])))
+        undefined = undefined or (kind == FOX and any_nan(gate[n]))
         loss[n] = math.nan if undefined else w.loss[lane]
 
 
@@ -525,6 +512,9 @@ def _position_blocks(
         )  # fmt: skip
         _from_lanes(w.d_query, first, d_query, scale)
         _from_lanes(w.d_key, first, d_key)
+        for n in range(first, min(first + LANES, loss.size)):
+            if any_nan(query[n]) or any_nan(key[n]):
+                loss[n] = math.nan
 
 
 @njit(cache=True, nogil=True)
@@ -551,7 +541,7 @@ def _token_blocks(
         )  # fmt: skip
         _from_lanes(w.d_query, first, d_table)
         for lane in range(min(LANES, loss.size - first)):
-            if _any_nan(table[(first + lane) // batch].reshape(-1)):
+            if any_nan(table[(first + lane) // batch].reshape(-1)):
                 loss[first + lane] = math.nan
 
 
@@ -637,11 +627,6 @@ def token_step(kind, tokens, table, bias, gate, field, level, death, queries, pe
     run_chunks(lambda start, stop: _token_blocks(kind, start, stop, *flat), -(-n // LANES))
     by_seed = sum_over_batch(d_table).reshape(table.shape)
     return sum_over_batch(loss[..., None])[:, 0], by_seed, sum_over_batch(d_bias), d_gate, d_field, d_level
-
-
-def shares(queries):
-    """What the loss of each row counts in its seed's mean over queries."""
-    return queries / np.maximum(1, queries.sum((1, 2)))[:, None, None]
 
 
 @njit(cache=True, nogil=True)

@@ -104,3 +104,12 @@ def _exp64(x):
     p = 1.0 + r * (1.0 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * p))))))
     value = p * _power_of_two(rounded)
     return 0.0 if x <= low else (inf if x >= high else value)
+
+
+@numba.njit(cache=True, nogil=True)
+def any_nan(row):
+    """Whether an array of one dimension holds a nan. Comparisons with one are false: in a field it would spare keys."""
+    found = False
+    for x in row:
+        found |= x != x
+    return found

@@ -16,9 +16,10 @@ import numpy as np
 from numba import njit
 
 from lab.ops.kinds import FOX, FPA, SOFTMAX
-from lab.ops.reading import any_nan, exponentiate
-from lab.ops.target_step import shares, sum_over_batch
+from lab.ops.reading import exponentiate
+from lab.ops.target_step import sum_over_batch
 from lab.ops.threads import run_chunks
+from lab.ops.vector_math import any_nan
 
 # A row whose weights, relative to the largest entry of its token's table, add up to less is weighed again.
 _UNDERFLOW = 1e-280
@@ -151,7 +152,7 @@ def _sequences(
     for n in range(start, stop):
         s, token, dies = n // batch, tokens[n], death[n]
         if s != last:
-            last, broken = s, any_nan(table[s])
+            last, broken = s, any_nan(table[s].reshape(-1))
             exponentiate(table[s], mass, top)
         g = gate[n] if kind == FOX else none
         u = field[n] if kind == FPA else none
@@ -180,7 +181,7 @@ def _sequences(
             if not total > _UNDERFLOW:
                 unit = _weigh_again(i, logit, drop, weight)
                 total = _sum(i, weight)
-            if total == 0.0:  # Every key is masked: all is lost, and nothing can be learned.
+            if total == 0.0 or on_target == -math.inf:  # Masked: all is lost, and nothing can be learned.
                 loss[n] = math.inf
                 continue
             loss[n] += share[n, i] * (math.log(total) + unit - on_target / size)
@@ -210,12 +211,14 @@ def target_step(kind, tokens, death, queries, table, gate, field, level, scale, 
     """
     seeds, batch, length = tokens.shape
     n = seeds * batch
+    # What the loss of each row counts in its seed's mean over queries.
+    share = queries / np.maximum(1, queries.sum((1, 2)))[:, None, None]
     loss, d_table = np.zeros((seeds, batch)), np.zeros((seeds, batch, table[0].size))
     d_gate, d_field, d_level = np.zeros_like(gate), np.zeros_like(field), np.zeros_like(level)
     flat = [
         tokens.reshape(n, length),
         table,
-        *(x.reshape(-1, length) for x in (gate, field, level, death, shares(queries))),
+        *(x.reshape(-1, length) for x in (gate, field, level, death, share)),
         scale,
         smoothing,
         loss.reshape(n),

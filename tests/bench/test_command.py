@@ -86,11 +86,15 @@ def test_a_bench_that_fails_is_status_1_and_keeps_its_traceback(capsys, monkeypa
 def test_ctrl_c_keeps_what_was_measured_before(capsys, monkeypatch):
     monkeypatch.setattr(bench_fakes, "ran", [])
     monkeypatch.setenv("FAKE_INTERRUPT", "2")
-    assert run(["bench", "--json", "--out", "bench.json"]) == 130
+    monkeypatch.setenv("FAKE_BAR", "1/50")
+    assert run(["bench", "--json", "--out", "bench.json", "--tables", "csv"]) == 130
+    assert not Path("csv").exists()
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads(Path("bench.json").read_text())
     assert (len(json.loads(out)["results"]), json.loads(out)["holds"]) == (2, False)
-    assert err.endswith("fpa-lab: interrupted; what was measured before that is kept\n")
+    missed, stopped = err.splitlines()
+    assert missed == "fpa-lab: over the bar: fast / slow, here"
+    assert stopped.startswith("fpa-lab: interrupted; what the benches before that have measured is kept")
 
 
 def test_threads_are_what_they_were_afterwards():

@@ -105,6 +105,17 @@ def test_ties_of_whole_numbers(field, level, dtype, smoothing, seed):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(3, 6, 17), (2, 8, 16), (1, 40, 33)])
+def test_whole_blocks_of_sequences(shape, kind, dtype):
+    """Sixteen sequences and more, which go to lanes and back in squares; what forgets comes in either dtype too."""
+    logits, death, queries = drawn(kind, shape, 5, width=3, seed=16, dtype=dtype)
+    assert_equals_reference(logits, death, queries, smoothing=0.3)
+    own = {n: getattr(logits, n).to(dtype) for n in ("log_gate", "field", "level") if getattr(logits, n) is not None}
+    assert_equals_reference(replace(logits, **own), death, queries)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("smoothing", [0.0, 0.5])
 def test_a_walk_far_from_zero_with_jumps(dtype, smoothing):
     """Differences of a unit on top of 1e4: float32 alone would lose three digits of every penalty."""
@@ -189,7 +200,7 @@ def test_the_same_bits_alone_in_a_block_and_on_any_threads(kind, dtype):
 
 
 @pytest.mark.parametrize("path", [target_loss, reference_target_loss])
-@pytest.mark.parametrize("factor", ["field", "level", "log_gate", "bias"])
+@pytest.mark.parametrize("factor", ["query", "key", "field", "level", "log_gate", "bias"])
 def test_a_nan_is_a_nan_loss_of_its_seed_alone(path, factor):
     logits, death, queries = drawn("fox" if factor == "log_gate" else "fpa", (3, 2, 9), width=4, seed=10)
     values = getattr(logits, factor).clone()
@@ -236,9 +247,10 @@ def test_an_infinite_penalty_is_a_mask_whatever_the_scale(dtype, smoothing, pena
     logits, death, queries = drawn("fpa", (2, 3, 20), seed=14, dtype=dtype)
     level = logits.level.clone()
     level[..., 3], level[1, 2, 9] = inf, inf
+    masked = replace(logits, level=level, penalty_scale=penalty_scale)
+    assert_equals_reference(masked, death, queries, smoothing=smoothing)  # also where masked keys are targets
     death = torch.where(level == inf, 0, death)
     queries = torch.where(dense_targets(death, torch.ones_like(queries)).any(-1), queries, 0)
-    masked = replace(logits, level=level, penalty_scale=penalty_scale)
     assert_equals_reference(masked, death, queries, smoothing=smoothing)
 
 
