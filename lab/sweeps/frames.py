@@ -150,9 +150,10 @@ def _from_store(store: Store, names: Sequence[str] | None, preset: str | None, t
 def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     columns = COLUMNS[table]
     rows = _rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells)
-    values = zip(*rows) if rows else ((),) * len(columns)
     # By columns whose types are known: from rows, pandas would look at every value to find them out.
-    arrays = {name: np.array(column, _KINDS[columns[name]]) for name, column in zip(columns, values)}
+    arrays = {
+        name: np.array([row[i] for row in rows], _KINDS[kind]) for i, (name, kind) in enumerate(columns.items())
+    }
     return pd.DataFrame(arrays)
 
 
