@@ -151,9 +151,7 @@ def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     columns = COLUMNS[table]
     rows = _rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells)
     # By columns whose types are known: from rows, pandas would look at every value to find them out.
-    arrays = {
-        name: np.array([row[i] for row in rows], _KINDS[kind]) for i, (name, kind) in enumerate(columns.items())
-    }
+    arrays = {name: np.array([row[i] for row in rows], _KINDS[kind]) for i, (name, kind) in enumerate(columns.items())}
     return pd.DataFrame(arrays)
 
 
