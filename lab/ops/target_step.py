@@ -32,6 +32,7 @@ from lab.ops.lanes import (
     log,
     narrow,
     select,
+    smaller,
     softplus,
     splat,
     store,
@@ -249,18 +250,15 @@ def _low(i, field, like):
 
 
 @njit(cache=True, nogil=True)
-def _pass_on(j, moved, run, scale, smoothing, offset, slope, collected, d_field, d_level):
+def _pass_on(j, moved, run, smoothing, offset, slope, collected, d_field, d_level):
     """Key j, where it moves, passes on what it collected: to its level at once, to the field with the rest of its run.
 
-    `run` is the sum of the run's keys before j; returns that sum for the next key.
+    `run` is the sum of the run's keys before j; returns that sum for the next key. All without the penalty scale.
     """
     zero, waits, gathered, handed = splat(offset, 0), splat(offset, _WAITS), load(collected, j), load(d_field, j + 1)
-    if smoothing == 0:
-        share = splat(offset, scale) * select(zero > load(offset, j), gathered, zero)
-    else:
-        share = load(slope, j) * gathered
-    share = select(moved, share, zero)
-    store(collected, j, select(moved, zero, gathered))
+    passed = select(moved, gathered, zero)
+    store(collected, j, gathered - passed)
+    share = select(zero > load(offset, j), passed, zero) if smoothing == 0 else load(slope, j) * passed
     store(d_level, j, load(d_level, j) - share)
     run = run + share
     ends = select(moved, handed, zero) >= waits
@@ -276,11 +274,12 @@ def _penalise(j, moved, u, level, scale, smoothing, offset, slope):
     # An infinite penalty is a mask, whatever the scale.
     factor = splat(offset, max(scale, LEAST_SCALE))
     if smoothing == 0:
-        store(offset, j, select(moved, zero - factor * larger(excess, zero), load(offset, j)))
+        # Penalties only grow: where a key does not move, u is no lower than its minimum.
+        store(offset, j, smaller(zero - factor * larger(excess, zero), load(offset, j)))
     else:
         value, derivative = softplus(excess, smoothing)
         store(offset, j, select(moved, zero - factor * value, load(offset, j)))
-        store(slope, j, select(moved, splat(offset, scale) * derivative, load(slope, j)))
+        store(slope, j, select(moved, derivative, load(slope, j)))
 
 
 @njit(cache=True, nogil=True)
@@ -290,7 +289,7 @@ def _move(i, first, low, field, level, scale, smoothing, offset, slope, collecte
     run = zero
     for j in range(first, i - 1):
         moved = splat(offset, j) >= low
-        run = _pass_on(j, moved, run, scale, smoothing, offset, slope, collected, d_field, d_level)
+        run = _pass_on(j, moved, run, smoothing, offset, slope, collected, d_field, d_level)
         _penalise(j, moved, u, level, scale, smoothing, offset, slope)
     if i > 0:
         # The newest key is penalised for the first time: it has nothing to pass on, and a run that ends with it begins.
@@ -404,6 +403,16 @@ def _new_work(like, length, dim, width, vocab):
 
 
 @njit(cache=True, nogil=True)
+def _spoil(values, loss):
+    """A nan among its values is a nan loss of a sequence: comparisons with one are false, which would spare keys."""
+    spoilt = splat(values, 0)
+    for n in range(values.size // LANES):
+        x = load(values, n)
+        spoilt = select(x >= x, spoilt, splat(values, math.nan))
+    store(loss, 0, load(loss, 0) + wide(spoilt))
+
+
+@njit(cache=True, nogil=True)
 def _begin(kind, first, bias, gate, field, level, death, queries, count, w):
     """Loads what a block's sequences have beside queries and keys, and clears what is added to."""
     _to_lanes(death, first, w.dies)
@@ -416,10 +425,13 @@ def _begin(kind, first, bias, gate, field, level, death, queries, count, w):
     w.offset[:], w.collected[:], w.d_query[:], w.loss[:] = 0, 0, 0, 0
     if w.bias.size > 0:
         _to_lanes(bias, first, w.bias)
+        _spoil(w.bias, w.loss)
         w.d_bias[:] = 0
     if kind == FPA:
         _to_lanes(field, first, w.field)
         _to_lanes(level, first, w.level)
+        _spoil(w.field, w.loss)
+        _spoil(w.level, w.loss)
         w.slope[:], w.d_field[:], w.d_level[:] = 0, 0, 0
     elif kind == FOX:
         _gate_sums(gate, first, w.field, w.wall)
@@ -457,18 +469,14 @@ def _rows(kind, length, dim, vocab, penalty_scale, smoothing, work):
 
 
 @njit(cache=True, nogil=True)
-def _finish(
-    kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w, loss, d_bias, d_gate, d_field, d_level
-):
+def _finish(kind, first, length, gate, penalty_scale, smoothing, w, loss, d_bias, d_gate, d_field, d_level):
     """Hands the loss over, and the gradients of what forgets from what the keys have collected by the last row."""
     if kind == FPA:
         run, every = splat(w.offset, 0), splat(w.offset, 0) >= splat(w.offset, 0)
         for j in range(length - 1):
-            run = _pass_on(
-                j, every, run, penalty_scale, smoothing, w.offset, w.slope, w.collected, w.d_field, w.d_level
-            )
-        _from_lanes(w.d_field, first, d_field)
-        _from_lanes(w.d_level, first, d_level)
+            run = _pass_on(j, every, run, smoothing, w.offset, w.slope, w.collected, w.d_field, w.d_level)
+        _from_lanes(w.d_field, first, d_field, penalty_scale)
+        _from_lanes(w.d_level, first, d_level, penalty_scale)
     elif kind == FOX:
         # A logit holds c_i - c_j, and a row's logit gradients add up to 0, so only the keys' side remains.
         for lane in range(min(LANES, d_gate.shape[0] - first)):
@@ -480,9 +488,7 @@ def _finish(
         _from_lanes(w.d_bias, first, d_bias)
     for lane in range(min(LANES, loss.size - first)):
         n = first + lane
-        undefined = any_nan(bias[n]) or (kind == FPA and (any_nan(field[n]) or any_nan(level[n])))
-        undefined = undefined or (kind == FOX and any_nan(gate[n]))
-        loss[n] = math.nan if undefined else w.loss[lane]
+        loss[n] = math.nan if kind == FOX and any_nan(gate[n]) else w.loss[lane]
 
 
 @njit(cache=True, nogil=True)
@@ -504,17 +510,13 @@ def _position_blocks(
         _begin(kind, first, bias, gate, field, level, death, queries, count, w)
         _to_lanes(query, first, w.query, scale)
         _to_lanes(key, first, w.key)
+        _spoil(w.query, w.loss)
+        _spoil(w.key, w.loss)
         w.d_key[:] = 0
         _rows(kind, length, dim, 0, penalty_scale, smoothing, w)
-        _finish(
-            kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w,
-            loss, d_bias, d_gate, d_field, d_level,
-        )  # fmt: skip
+        _finish(kind, first, length, gate, penalty_scale, smoothing, w, loss, d_bias, d_gate, d_field, d_level)
         _from_lanes(w.d_query, first, d_query, scale)
         _from_lanes(w.d_key, first, d_key)
-        for n in range(first, min(first + LANES, loss.size)):
-            if any_nan(query[n]) or any_nan(key[n]):
-                loss[n] = math.nan
 
 
 @njit(cache=True, nogil=True)
@@ -535,10 +537,7 @@ def _token_blocks(
         _unit_vectors(vocab, dim, w.names, w.key)
         _tables_to_lanes(table, first, batch, w.d_key)
         _rows(kind, length, dim, vocab, penalty_scale, smoothing, w)
-        _finish(
-            kind, first, length, bias, gate, field, level, penalty_scale, smoothing, w,
-            loss, d_bias, d_gate, d_field, d_level,
-        )  # fmt: skip
+        _finish(kind, first, length, gate, penalty_scale, smoothing, w, loss, d_bias, d_gate, d_field, d_level)
         _from_lanes(w.d_query, first, d_table)
         for lane in range(min(LANES, loss.size - first)):
             if any_nan(table[(first + lane) // batch].reshape(-1)):
