@@ -386,16 +386,26 @@ class _Work(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def _aligned(size, like):
+    """An empty array that begins with a cache line: a vector of sixteen float32 is one, and lies in one."""
+    whole = np.empty(size + LANES, like.dtype)
+    first = (-whole.ctypes.data % 64) // whole.itemsize
+    return whole[first : first + size]
+
+
+@njit(cache=True, nogil=True)
 def _new_work(like, length, dim, width, vocab):
-    size, dtype = LANES * length, like.dtype
+    size, wide_like = LANES * length, np.empty(0)
     queries, table = (size * dim, size * dim) if vocab == 0 else (LANES * dim, LANES * vocab * vocab)
-    query, key = np.empty(queries, dtype), np.empty(size * dim, dtype)
-    d_query, d_key = np.empty(table, dtype), np.empty(table, dtype)
-    bias, d_bias = np.empty((2, LANES * width), dtype)
-    offset, with_bias, logit, dies, collected = np.empty((5, size), dtype)
-    names, wall, slope, d_field, d_level = np.empty((5, size), dtype)
-    field, level, share = np.empty((3, size))
-    loss = np.empty(LANES)
+    query, key = _aligned(queries, like), _aligned(size * dim, like)
+    d_query, d_key = _aligned(table, like), _aligned(table, like)
+    bias, d_bias = _aligned(LANES * width, like), _aligned(LANES * width, like)
+    offset, with_bias, logit = _aligned(size, like), _aligned(size, like), _aligned(size, like)
+    dies, collected, names = _aligned(size, like), _aligned(size, like), _aligned(size, like)
+    wall, slope = _aligned(size, like), _aligned(size, like)
+    d_field, d_level = _aligned(size, like), _aligned(size, like)
+    field, level, share = _aligned(size, wide_like), _aligned(size, wide_like), _aligned(size, wide_like)
+    loss = _aligned(LANES, wide_like)
     return _Work(
         query, key, d_query, d_key, names, bias, d_bias, offset, with_bias, logit, dies, collected,
         wall, slope, d_field, d_level, field, level, share, loss,
