@@ -32,7 +32,7 @@ def bench(
     Both sides of a comparison take turns in one run; the ratio is the median over pairs of turns, with an interval
     that covers the median with confidence 0.95 (less for fewer than six pairs). Exit status 1 when a number is over
     its bar or a bench fails; 130 after Ctrl-C, which keeps what the benches before have measured. Close what else is
-    running: about eight minutes on two cores, two with --quick.
+    running: about five minutes on two cores, less with --quick.
 
     \b
     The benches: step, attention, memory, limits, threads, growth, sweep.
