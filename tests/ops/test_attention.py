@@ -81,7 +81,11 @@ def assert_equals_reference(kind, inputs, **options):
     actual = differentiate(fast, inputs, **options)
     assert all(actual[name].dtype == inputs[name].dtype for name in inputs)
     assert actual["out"].dtype == inputs["value"].dtype
-    assert_near(actual, differentiate(definition, wide, **options), TOLERANCE[inputs["query"].dtype])
+    # FoX's logits are differences of sums in float64, and off by the rounding of those.
+    sums = wide["log_gate"].nan_to_num(0.0, 0.0, 0.0).cumsum(-1) if kind == "fox" else torch.zeros(1)
+    rounding = 4 * torch.finfo(torch.float64).eps * float(sums.abs().max())
+    tolerance = TOLERANCE[inputs["query"].dtype] + rounding
+    assert_near(actual, differentiate(definition, wide, **options), tolerance)
     return actual
 
 
@@ -106,6 +110,7 @@ def assert_same_bits(actual, expected):
     dtype=st.sampled_from([torch.float32, torch.float32, torch.float64]),
     seed=st.integers(0, 10_000),
 )
+@example("fox", 63, 1, (), 1, 16, "jumps", 0.3, 0.0, torch.float64, 251)
 def test_equals_the_reference(kind, keys, fewer, lead, dim, value_dim, style, masked, smoothing, dtype, seed):
     queries = max(1, keys - fewer)
     inputs = make_inputs(
