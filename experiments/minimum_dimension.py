@@ -147,33 +147,33 @@ def counted(frames: Frames) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from lab.sweeps.statistics import clopper_pearson
+    from lab.sweeps.statistics import success_counts
 
     tests = frames.evaluations[frames.evaluations["task"] == frames.evaluations["train_task"]]
-    found = tests.groupby("cell")["success"].agg(["size", "sum"])
+    found = {cell: success_counts(seeds) for cell, seeds in tests.groupby("cell")["success"]}
     rows = []
     for cell, head, config in zip(frames.cells["cell"], frames.cells["head"], frames.cells["config"]):
-        if cell not in found.index:
+        if cell not in found:
             continue
         data = json.loads(config)
         task = TaskConfig(**data["task"]).make()
         kind = (str(head), task.tokens)
-        n, successes = (int(found.loc[cell, name]) for name in ("size", "sum"))
-        low, high = clopper_pearson(successes, n)
         rows.append(
             {
                 "head": HEAD_NAMES[kind], "label": head, "tokens": task.tokens,
                 "notion": task.notion, "keys": task.keys,
                 "start": data["recipe"].get("start", "random"), "dim": int(data["head"]["dim"]),
                 "steps": int(data["recipe"]["steps"]), "learning_rate": float(data["recipe"]["learning_rate"]),
-                "n": n, "successes": successes, "low": low, "high": high,
+                **found[cell],
                 "known": known_dimension(kind, task.notion, task.keys),
                 "proved": lower_bound(kind, task.notion, task.keys),
                 "exact": -1 if (exact := exact_dimension(kind, task.notion, task.keys)) is None else exact,
             }
         )  # fmt: skip
-    order = {"head": list(HEAD_NAMES.values()), "notion": list(NOTIONS)}
     table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    order = {"head": list(HEAD_NAMES.values()), "notion": list(NOTIONS)}
     place = ["head", "notion", "keys", "start", "dim"]
     table["recipes"] = table.groupby(place)["n"].transform("size")
     table = table.sort_values(["successes", "steps", "learning_rate"], ascending=[False, True, True], kind="stable")

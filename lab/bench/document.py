@@ -167,4 +167,6 @@ def _summary(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected JSON") from None
     if not isinstance(summary, dict) or summary.get("format") != FORMAT:
         raise InputError(f"{path}: format: expected {FORMAT}; written by another version of the lab")
+    if "results" in summary:
+        raise InputError(f"{path}: is what fpa-lab bench --out writes; expected a folder that --tables writes")
     return summary

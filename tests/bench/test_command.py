@@ -15,6 +15,7 @@ from lab import bench
 from lab.bench import document
 from lab.cli import bench as command
 from lab.cli import run
+from lab.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that the benches of the tests are found by name
 
@@ -111,6 +112,12 @@ def test_tables_are_written_as_csv():
     assert [row["name"] for row in rows] == ["fast / slow, here", "memory"]
     assert float(rows[0]["median"]) == 0.025
     assert json.loads(Path("csv/bench.json").read_text())["command"] == "fpa-lab bench quick-one"
+
+
+def test_the_document_is_not_taken_for_tables():
+    assert run(["bench", "quick-one", "--out", "bench.json"]) == 0
+    with pytest.raises(InputError, match=r"bench.json: is what fpa-lab bench --out writes; expected a folder"):
+        document.read_tables(Path())
 
 
 @pytest.mark.parametrize(

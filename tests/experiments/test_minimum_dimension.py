@@ -1,5 +1,6 @@
 """The plan of minimum_dimension, its frontiers against the theory's own code, and the figure and remarks on them."""
 
+import dataclasses
 from collections import Counter
 from fractions import Fraction
 
@@ -130,6 +131,12 @@ def test_of_several_recipes_the_one_with_most_successes_counts(tmp_path):
     table = experiment.counted(load_frames(tmp_path / "recipes.sqlite"))
     assert table[["dim", "recipes", "steps", "successes"]].to_numpy().tolist() == [[1, 2, 6000, 1], [2, 2, 1500, 2]]
     assert experiment.frontiers(table)[["some", "all"]].to_numpy().tolist() == [[1, 2]]
+
+
+def test_nothing_measured_yet_is_no_remark(store):
+    frames = load_frames(store)
+    nothing = dataclasses.replace(frames, evaluations=frames.evaluations[:0])
+    assert experiment.remarks(nothing) == []
 
 
 def test_frontiers_and_exceptions(store):
