@@ -152,11 +152,13 @@ def counted(frames: Frames) -> pd.DataFrame:
     tests = frames.evaluations[frames.evaluations["task"] == frames.evaluations["train_task"]]
     found = {cell: success_counts(seeds) for cell, seeds in tests.groupby("cell")["success"]}
     rows = []
-    for cell, head, config in zip(frames.cells["cell"], frames.cells["head"], frames.cells["config"]):
+    tasks: dict[str, Any] = {}
+    cells = frames.cells
+    for cell, label, head, config in zip(cells["cell"], cells["task"], cells["head"], cells["config"]):
         if cell not in found:
             continue
         data = json.loads(config)
-        task = TaskConfig(**data["task"]).make()
+        task = tasks[label] = tasks.get(label) or TaskConfig(**data["task"]).make()
         kind = (str(head), task.tokens)
         rows.append(
             {
@@ -190,19 +192,21 @@ def frontiers(table: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
+    groups: dict[tuple[str, str, int], list[dict[Any, Any]]] = {}
+    for row in table.to_dict("records"):
+        groups.setdefault((row["head"], row["notion"], row["keys"]), []).append(row)
     rows = []
-    for (head, notion, keys), group in table.groupby(["head", "notion", "keys"], sort=False):
-        random = group[group["start"] == "random"].sort_values("dim")
-        near = group[group["start"] == "construction"]
-        some = random.loc[random["successes"] > 0, "dim"]
-        short = random.loc[random["successes"] < random["n"], "dim"]
-        whole = random.loc[random["dim"] > short.max(), "dim"] if len(short) else random["dim"]
+    for (head, notion, keys), group in groups.items():
+        random = {row["dim"]: row for row in group if row["start"] == "random"}
+        near = [row for row in group if row["start"] == "construction"]
+        short = max((dim for dim, row in random.items() if row["successes"] < row["n"]), default=-1)
         rows.append(
             {
                 "head": head, "notion": notion, "keys": keys,
-                "proved": int(group["proved"].iloc[0]), "known": int(group["known"].iloc[0]),
-                "some": int(some.min()) if len(some) else -1, "all": int(whole.min()) if len(whole) else -1,
-                "near": int(near["successes"].sum()), "near_n": int(near["n"].sum()),
+                "proved": group[0]["proved"], "known": group[0]["known"],
+                "some": min((dim for dim, row in random.items() if row["successes"]), default=-1),
+                "all": min((dim for dim in random if dim > short), default=-1),
+                "near": sum(row["successes"] for row in near), "near_n": sum(row["n"] for row in near),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)

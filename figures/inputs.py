@@ -129,20 +129,21 @@ def published_folder(name: str) -> Path:
 def planned(path: Path, name: str, frames: Frames) -> Plan:
     """What the results at `path` should consist of.
 
-    A store keeps what was asked of it. A folder does not, so it is held against the experiment's own plan for its
-    preset, or, for an experiment that the lab does not know, against its own cells: each should have every seed.
+    A store keeps what was asked of it, under the preset that the frames are of. A folder does not, so it is held
+    against the experiment's own plan for its preset, or, for an experiment that the lab does not know, against its own
+    cells: each should have every seed.
     """
     from lab.sweeps.plan import Cell, Plan
     from lab.sweeps.store import Store
 
+    preset = next(iter(frames.cells["preset"]), None)  # none: nothing of what ran last is computed
     if path.is_file():
         with Store(path, write=False) as store:
-            return store.asked(name)
+            return store.asked(name, preset)
     from experiments import EXPERIMENTS
 
-    preset = str(frames.cells["preset"].iloc[0])
     if name in EXPERIMENTS:
-        cells = import_module(EXPERIMENTS[name]).plan(preset).cells
+        cells = import_module(EXPERIMENTS[name]).plan(str(preset)).cells
     else:
         cells = [Cell.model_validate_json(config) for config in frames.cells["config"]]
-    return Plan(name=name, preset=preset, cells=cells, seeds=sorted(set(frames.evaluations["seed"].tolist())))
+    return Plan(name=name, preset=str(preset), cells=cells, seeds=sorted(set(frames.evaluations["seed"].tolist())))

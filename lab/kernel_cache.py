@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-PACKAGES = ("ops", "tasks", "training")
+PACKAGES = ("ops", "tasks", "tasks/kernels", "training")
 STAMP = "kernels.sha256"
 
 

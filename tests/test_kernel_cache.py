@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 from lab.kernel_cache import PACKAGES, STAMP, drop_stale
 
@@ -70,7 +71,7 @@ def test_every_package_with_kernels_is_looked_after():
     with_kernels = subprocess.run(
         ["grep", "-rlE", "njit", "--include=*.py", root], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert {os.path.relpath(path, root).split(os.sep)[0] for path in with_kernels} <= set(PACKAGES)
+    assert {Path(path).parent.relative_to(root).as_posix() for path in with_kernels} <= set(PACKAGES)
 
 
 def test_stale_kernels_go_even_where_no_stamp_can_be_left(tmp_path):

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 Tell = Callable[[float, str], None]
 LINE_EVERY_SECONDS = 10.0
-WIDTH_WHEN_PIPED = 200
+WIDTH_WHEN_PIPED = 10_000  # a line of a table is a line of the file
 
 
 def stdout_console() -> "Console":
-    """A Rich console that never breaks a piped table at an imagined 80th column."""
+    """A Rich console that never breaks a piped table at an imagined last column."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else WIDTH_WHEN_PIPED, highlight=False)

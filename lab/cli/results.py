@@ -137,15 +137,14 @@ def print_summary(summary: "pd.DataFrame", frames: "Frames") -> None:
     header += ["TV", *(f"exact {factor:g}x" for factor in factors), *(["real files"] if files else [])]
     header += ["chance TV", "chance exact"]
     labels = short_labels(summary["task"])
-    rows = [
-        _row({**row, "task": labels[row["task"]]}, factors, bool(variants), files) for row in summary.to_dict("records")
-    ]
+    records = summary.to_dict("records")
+    rows = [_row({**row, "task": labels[row["task"]]}, factors, bool(variants), files) for row in records]
     print_table(header, rows, left=3 if variants else 2)
     for label, short in labels.items():
         if short != label:
             print(f"{short}: {label.partition('[')[2].removesuffix(']')}")
     print("\n".join(meanings(judged(summary))))
-    if any(below_chance(row, factor) for row in summary.to_dict("records") for factor in factors):
+    if any(below_chance(row, factor) for row in records for factor in factors):
         print("↓: below chance, the loss there is above that of a reader that weights all keys so far equally.")
     for line in rate_notes(summary):
         print(line)

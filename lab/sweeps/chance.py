@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from lab.sweeps.kept import kept_on_disk
 from lab.sweeps.plan import TaskConfig
 
 # The test sequences of as many seeds, as many each, as the heads of a paper preset are read on.
@@ -23,8 +24,16 @@ def chance_level(task: TaskConfig, length: int, sequences: int = SEQUENCES) -> d
 
 @lru_cache(maxsize=256)
 def _levels(name: str, options: str, length: int, sequences: int) -> dict[str, float]:
+    data = TaskConfig(name=name, options=json.loads(options)).data_version
+    return _sampled(name, options, data, length, SEEDS, sequences)
+
+
+@kept_on_disk
+def _sampled(
+    name: str, options: str, data_version: str | None, length: int, seeds: int, sequences: int
+) -> dict[str, float]:
     task = TaskConfig(name=name, options=json.loads(options)).make()
-    batch = task.sample("test", range(SEEDS), 0, sequences, length=length)
+    batch = task.sample("test", range(seeds), 0, sequences, length=length)
     if hasattr(task, "chance_levels"):  # tasks that are not about target sets say for themselves
         return task.chance_levels(batch)
     seen = np.cumsum(batch.death > 0, axis=-1)

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -38,8 +38,9 @@ COLUMNS: dict[str, dict[str, type]] = {
     "parameters": {"cell": str, **results.PARAMETERS},
     "files": {"cell": str, **results.FILES},
 }
-# A query takes at most 999 values in the SQLite of old systems.
-MOST_VALUES = 900
+# Cells whose rows are read by one query: what they become is then still in the processor's cache, and a question for
+# every cell would take longer than its answer.
+CELLS_AT_ONCE = 32
 JOINED = {"train_task": "task", "head": "head", "dim": "dim", "learning_rate": "learning_rate"}
 # Rows of a table are sorted by these, so that equal results are equal tables whatever the order of computing.
 ORDER = {
@@ -96,11 +97,11 @@ def load_frames(
     """Results of the experiments `names` (all by default) from a store or a folder of published CSVs.
 
     A folder is one published experiment, with its manifest.json, or holds several. From a store come the cells of
-    every experiment as it was last run under `preset`; by default under the preset that was run last. Of a store, only
-    the `tables` that are named are read, and `cells`; the others are empty.
+    every experiment as it was last run under `preset`; by default under the preset that was run last. Only the `tables`
+    that are named are read, and `cells`; the others are empty.
 
-    Raises InputError when the source is neither, an experiment is not in it, or a published file is not what its
-    manifest says.
+    Raises InputError when the source is neither, an experiment is not in it, or a published file that is read is not
+    what its manifest says.
     """
     if isinstance(source, Store):
         return _from_store(source, names, preset, tables)
@@ -108,7 +109,7 @@ def load_frames(
     if path.is_dir():
         from lab.sweeps.published import read_published
 
-        return read_published(path, names, preset)
+        return read_published(path, names, preset, tables)
     with Store(path, write=False) as store:
         return _from_store(store, names, preset, tables)
 
@@ -149,25 +150,28 @@ def _from_store(store: Store, names: Sequence[str] | None, preset: str | None, t
 
 def _select(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     columns = COLUMNS[table]
-    rows = _rows(store, f"SELECT {', '.join(columns)} FROM {table}", cells)
     # By columns whose types are known: from rows, pandas would look at every value to find them out.
-    arrays = {name: np.array([row[i] for row in rows], _KINDS[kind]) for i, (name, kind) in enumerate(columns.items())}
-    return pd.DataFrame(arrays)
+    parts = [
+        [np.array(values, _KINDS[kind]) for values, kind in zip(zip(*rows), columns.values())]
+        for rows in _batches(store, f"SELECT {', '.join(columns)} FROM {table}", cells)
+    ]
+    if not parts:
+        return pd.DataFrame(columns=list(columns))
+    return pd.DataFrame({name: np.concatenate(arrays) for name, arrays in zip(columns, zip(*parts))})
 
 
-def _rows(store: Store, query: str, cells: Sequence[str], order: str = "") -> list[Any]:
-    """The rows of these cells, in few queries: a question for every cell would take longer than its answer."""
-    rows = []
+def _batches(store: Store, query: str, cells: Sequence[str], order: str = "") -> Iterator[list[Any]]:
+    """The rows of these cells, of some cells at a time; never an empty list."""
     collecting = gc.isenabled()
     gc.disable()  # a hundred thousand new tuples would set it searching again and again, for nothing
     try:
-        for start in range(0, len(cells), MOST_VALUES):
-            some = cells[start : start + MOST_VALUES]
-            rows += store.rows(f"{query} WHERE cell IN ({', '.join('?' * len(some))}) {order}", some)
+        for start in range(0, len(cells), CELLS_AT_ONCE):
+            some = cells[start : start + CELLS_AT_ONCE]
+            if rows := store.rows(f"{query} WHERE cell IN ({', '.join('?' * len(some))}) {order}", some):
+                yield rows
     finally:
         if collecting:
             gc.enable()
-    return rows
 
 
 _MEMBERS = """SELECT cells.cell, members.experiment, members.preset, task, head, dim, learning_rate,
@@ -189,7 +193,11 @@ def _presets(store: Store, names: Sequence[str] | None, preset: str | None) -> d
 
 def _curves(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     """Quartiles over seeds at every step."""
-    seeds = _rows(store, "SELECT cell, steps, excess_loss FROM curves", cells, "ORDER BY cell, seed")
+    seeds = [
+        row
+        for rows in _batches(store, "SELECT cell, steps, excess_loss FROM curves", cells, "ORDER BY cell, seed")
+        for row in rows
+    ]
     # Cells that have equally many seeds and were measured at the same steps go through numpy together.
     alike: dict[tuple[bytes, int], list[tuple[str, list[bytes]]]] = {}
     for cell, rows in groupby(seeds, key=itemgetter(0)):

@@ -8,6 +8,7 @@ import pandas as pd
 
 from lab.sweeps.chance import SEEDS, SEQUENCES
 from lab.sweeps.frames import Frames
+from lab.sweeps.kept import kept_on_disk
 from lab.sweeps.plan import TaskConfig
 from lab.sweeps.quartiles import quantiles
 from lab.sweeps.statistics import chosen_cells, clopper_pearson
@@ -28,14 +29,15 @@ COLUMNS = (
 
 def shortcut_levels(task: TaskConfig, length: int) -> dict[str, float]:
     """Right answers of readers that know less than scoped-lookup asks for, on the sequences heads are tested on."""
-    return dict(_levels(json.dumps(task.model_dump(), sort_keys=True), length))
+    return dict(_levels(json.dumps(task.model_dump(), sort_keys=True), length, SEEDS, SEQUENCES))
 
 
 @lru_cache(maxsize=64)
-def _levels(task: str, length: int) -> dict[str, float]:
+@kept_on_disk
+def _levels(task: str, length: int, seeds: int, sequences: int) -> dict[str, float]:
     from lab.tasks.scoped_lookup import LOOKUP_SHORTCUTS, shortcut_accuracy
 
-    batch = TaskConfig(**json.loads(task)).make().sample("test", range(SEEDS), 0, SEQUENCES, length=length)
+    batch = TaskConfig(**json.loads(task)).make().sample("test", range(seeds), 0, sequences, length=length)
     return {name: shortcut_accuracy(name, batch) for name in LOOKUP_SHORTCUTS}
 
 

@@ -61,6 +61,12 @@ class TaskConfig(_Config):
 
         return make_task(self.name, **self.options)
 
+    @property
+    def data_version(self) -> str | None:
+        """Which files a task of files reads, as a hash of their contents; None for tasks that are drawn."""
+        version = getattr(self.make(), "data_version", None)
+        return version() if version else None
+
     def __hash__(self) -> int:
         return hash(_canonical_json(self.model_dump()))
 
@@ -235,8 +241,7 @@ def _kept(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _version(tasks: tuple[TaskConfig, ...], head: str) -> str:
     """Source is read once in a process: what it runs is what it imported, not what is edited meanwhile."""
     code = code_version(sorted({task.name for task in tasks}), head)
-    # A task of files says by `data_version()` which files they are.
-    data = [version() for task in tasks if (version := getattr(task.make(), "data_version", None))]
+    data = [version for task in tasks if (version := task.data_version) is not None]
     return _digest(_canonical_json([code, *data])) if data else code
 
 

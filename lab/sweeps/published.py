@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def _environments(store: Store, cells: set[str]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in sorted({text for cell, text in rows if cell in cells})]
 
 
-def read_published(path: Path, names: Sequence[str] | None, preset: str | None) -> Frames:
+def read_published(path: Path, names: Sequence[str] | None, preset: str | None, tables: Collection[str]) -> Frames:
     """Frames from the folder of one published experiment, or from a folder of several. See `load_frames`."""
     own = path / MANIFEST
     manifests = [own] if own.is_file() else sorted(path.glob(f"*/{MANIFEST}"))
@@ -140,9 +140,8 @@ def read_published(path: Path, names: Sequence[str] | None, preset: str | None) 
     for folder, manifest in wanted:
         if preset not in (None, manifest.preset):
             raise InputError(f"{folder}: preset: holds {manifest.preset}, not {preset}")
-    parts = [_read_tables(folder, manifest) for folder, manifest in wanted]
-    tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in COLUMNS}
-    return build(tables, str(path))
+    parts = [_read_tables(folder, manifest, {"cells", *tables}) for folder, manifest in wanted]
+    return build({name: pd.concat([part[name] for part in parts], ignore_index=True) for name in COLUMNS}, str(path))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -157,8 +156,9 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _read_tables(folder: Path, manifest: Manifest) -> dict[str, pd.DataFrame]:
-    return {name: _read_table(folder / f"{name}.csv", manifest, columns) for name, columns in COLUMNS.items()}
+def _read_tables(folder: Path, manifest: Manifest, read: Collection[str]) -> dict[str, pd.DataFrame]:
+    tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in COLUMNS.items()}
+    return tables | {name: _read_table(folder / f"{name}.csv", manifest, COLUMNS[name]) for name in read}
 
 
 def _read_table(path: Path, manifest: Manifest, columns: dict[str, type]) -> pd.DataFrame:

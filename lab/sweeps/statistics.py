@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ __all__ = ["Missing", "chosen_cells", "clopper_pearson", "missing_cells", "succe
 METRICS = ("tv", "exact", "excess_loss")
 MEASURED = (*METRICS, "success", "length")
 _NO_ROWS = np.empty((0, len(MEASURED)))
+_NO_QUARTILES = np.full((len(QUARTILES), len(METRICS)), np.nan)
 # What tells the rows of a summary apart.
 ROW = ["experiment", "preset", "task", "head", "dim", "variant"]
 
 
+@lru_cache(maxsize=4096)
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact interval for a success rate (Clopper and Pearson, Biometrika 26, 1934).
 
@@ -98,10 +101,12 @@ def summarise(
     tests = _tests(frames, evaluated_on)
     factors = sorted(set(tests["factor"]))
     measured = _by_cell_and_factor(tests[tests["cell"].isin(chosen["cell"])])
+    quartiles = _quartiles(measured)
     rows = []
     for cell, config in zip(chosen["cell"], chosen["config"]):
         at = {factor: measured.get((cell, factor), _NO_ROWS) for factor in factors}
-        rows.append(_statistics(at, _task(config, evaluated_on), confidence, chance_at))
+        spread = {factor: quartiles.get((cell, factor), _NO_QUARTILES) for factor in factors}
+        rows.append(_statistics(at, spread, _task(config, evaluated_on), confidence, chance_at))
     table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
     return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
 
@@ -118,20 +123,35 @@ def _by_cell_and_factor(tests: pd.DataFrame) -> dict[Any, np.ndarray]:
     return {key: values[rows] for key, rows in groups.items()}
 
 
+def _quartiles(measured: dict[Any, np.ndarray]) -> dict[Any, np.ndarray]:
+    """Of every group of rows, QUARTILES by METRICS. A seed without a number makes them no number: leaving it out would
+    flatter the rest. Groups of equally many rows go through numpy together.
+    """
+    alike: dict[int, list[Any]] = {}
+    for key, rows in measured.items():
+        alike.setdefault(len(rows), []).append(key)
+    found: dict[Any, np.ndarray] = {}
+    for keys in alike.values():
+        values = np.stack([measured[key][:, : len(METRICS)] for key in keys])
+        found.update(zip(keys, np.moveaxis(quantiles(values, axis=1), 1, 0)))
+    return found
+
+
 def _statistics(
-    measured: dict[float, np.ndarray], task: TaskConfig, confidence: float, chance_at: Collection[float] | None
+    measured: dict[float, np.ndarray],
+    quartiles: dict[float, np.ndarray],
+    task: TaskConfig,
+    confidence: float,
+    chance_at: Collection[float] | None,
 ) -> dict[str, Any]:
-    """The statistics of one cell, from its test rows by factor, columns MEASURED."""
+    """The statistics of one cell, from its test rows by factor, columns MEASURED, and their quartiles."""
     first = 1.0 if 1.0 in measured else min(measured, default=None)
     row = success_counts(_succeeded(_NO_ROWS if first is None else measured[first]), confidence)
     for factor, rows in measured.items():
         name = f"{factor:g}x"
         counts = success_counts(_succeeded(rows), confidence)
         row |= {f"{count}_{name}": value for count, value in counts.items()}
-        # A seed without a number makes the quartiles no number: leaving it out would flatter the rest.
-        values = rows[:, : len(METRICS)] if len(rows) else np.full((1, len(METRICS)), np.nan)
-        quartiles = quantiles(values)
-        for metric, of_metric in zip(METRICS, quartiles.T):
+        for metric, of_metric in zip(METRICS, quartiles[factor].T):
             row |= {f"{metric}_{name}_{label}": value for label, value in zip(QUARTILES, of_metric)}
         if (
             factor > 0 and len(rows) and (chance_at is None or factor in chance_at)
@@ -153,8 +173,10 @@ def _grouped(frames: Frames) -> pd.DataFrame:
     configs = [json.loads(text) for text in cells["config"]]
     cells["group"] = [_without_rate(config) for config in configs]
     cells["variant"] = _variants(cells, configs)
-    grids = cells.groupby("group")["learning_rate"].agg(lambda rates: ", ".join(f"{r:g}" for r in sorted(rates)))
-    cells["rates"] = cells["group"].map(grids)
+    grids: dict[str, list[float]] = {}
+    for group, rate in zip(cells["group"], cells["learning_rate"]):
+        grids.setdefault(group, []).append(rate)
+    cells["rates"] = [", ".join(f"{rate:g}" for rate in sorted(grids[group])) for group in cells["group"]]
     cells["validation_loss"] = cells["cell"].map(_validation_losses(frames)).astype("float64")
     return cells
 
@@ -162,19 +184,18 @@ def _grouped(frames: Frames) -> pd.DataFrame:
 def _check_choice(cells: pd.DataFrame, frames: Frames) -> None:
     """No choice without validation data: test data must not make it, and neither must the order of the grid."""
     unseen = cells[cells["validation_loss"].isna() & cells["cell"].isin(frames.evaluations["cell"])]
-    for _, group in unseen.groupby(["experiment", "preset", "group"]):
-        if len(group) > 1:
-            cell = group.iloc[0]
-            about = f"{cell['experiment']}: {cell['task']} {cell['head']} dim {cell['dim']}"
-            raise InputError(f"{frames.origin}: {about}: no validation rows to choose a learning rate by")
+    several = unseen[unseen.duplicated(["experiment", "preset", "group"], keep=False)]
+    for cell in several.sort_values(["experiment", "preset", "group"], kind="stable").head(1).to_dict("records"):
+        about = f"{cell['experiment']}: {cell['task']} {cell['head']} dim {cell['dim']}"
+        raise InputError(f"{frames.origin}: {about}: no validation rows to choose a learning rate by")
 
 
 def _without_rate(config: dict[str, Any]) -> str:
     """What cells have in common among which a learning rate is chosen."""
     if config.get("compare_rates"):
-        return json.dumps(config, sort_keys=True)
+        return _encode(config)
     recipe = {name: value for name, value in config["recipe"].items() if name != "learning_rate"}
-    return json.dumps({**config, "recipe": recipe}, sort_keys=True)
+    return _encode({**config, "recipe": recipe})
 
 
 def _validation_losses(frames: Frames) -> pd.Series:
@@ -210,15 +231,30 @@ def _flat(config: dict[str, Any]) -> dict[str, str]:
     settings = {f"{part}.{name}": value for part in ("head", "recipe") for name, value in config[part].items()}
     settings |= {"evaluations": config["evaluations"]}
     settings.pop("recipe.learning_rate")
-    return {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
+    return {name: _text(value) for name, value in settings.items()}
+
+
+def _text(value: Any) -> str:
+    """A setting as JSON. Thousands of cells share a few values."""
+    return _encode(value) if isinstance(value, list | dict) else _encode_once(value)
+
+
+_encode = json.JSONEncoder(sort_keys=True).encode
+_encode_once = lru_cache(maxsize=4096, typed=True)(_encode)  # typed: 1, 1.0 and True are equal, and other texts
 
 
 def _task(config: str, label: str | None) -> TaskConfig:
     """The task of that label among those that a cell is evaluated on; by default the one it is trained on."""
     data = json.loads(config)
-    trained = TaskConfig(**data["task"])
-    tasks = [trained, *(TaskConfig(**evaluation["task"]) for evaluation in data["evaluations"])]
+    trained = _task_config(_encode(data["task"]))
+    others = data["evaluations"] if label else []
+    tasks = [trained, *(_task_config(_encode(evaluation["task"])) for evaluation in others)]
     return next((task for task in tasks if task.label == label), trained)
+
+
+@lru_cache(maxsize=1024)
+def _task_config(text: str) -> TaskConfig:
+    return TaskConfig(**json.loads(text))
 
 
 def _missing(plan: Plan, frames: Frames, chosen: pd.DataFrame) -> list[int]:

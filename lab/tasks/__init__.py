@@ -1,4 +1,4 @@
-"""What heads are asked: one generator per file, `base.py` says what a task is.
+"""What heads are asked: one task per file, `base.py` says what a task is; `kernels` draw the sequences.
 
 >>> from lab.tasks import make_task
 >>> task = make_task("nested-scope", max_depth=2)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from lab.errors import InputError, nearest
-from lab.tasks.random import stream_keys
+from lab.tasks.streams import stream_keys
 
 SPLITS = ("train", "validation", "test")
 

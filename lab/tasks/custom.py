@@ -30,7 +30,6 @@ import numpy as np
 
 from lab.errors import InputError, nearest
 from lab.tasks.base import Batch, Task, one_of
-from lab.tasks.random import choices
 
 DROP, KEEP, QUERY = "drop", "keep", "query"
 DIPS = ("after-each-key", "at-end")
@@ -95,6 +94,8 @@ class Custom(Task):
         return self._sequences.seq_len
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
+        from lab.tasks.kernels.random import choices
+
         drawn = choices(keys, start, batch.tokens.shape[1], len(self._sequences.tokens))
         batch.tokens[:] = self._sequences.tokens[drawn]
         batch.death[:] = self._sequences.death[drawn]

@@ -23,13 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from lab.errors import InputError
 from lab.tasks.base import Batch, Task, probability, whole_number
-from lab.tasks.random import below, new_stream, next_word, start_stream, threshold
+from lab.tasks.streams import threshold
 
 # Which of the queries a number is about, by what a reader has to get right there.
 ALL, SHADOWED, OUTLIVED = "all", "shadowed", "outlived"
@@ -58,14 +57,18 @@ class LookupBatch(Batch):
 
     def target_sizes(self) -> Int64[np.ndarray, "*lead seq_len"]:
         """The number of live bindings of the symbol that a row uses; 0 at rows that are not scored."""
+        from lab.tasks.kernels.scoped_lookup import count_live
+
         counts = np.zeros(self.tokens.shape, dtype=np.int64)
-        _count_live(flat(self.death), flat(self.queries), flat(self.symbols), flat(counts))
+        count_live(flat(self.death), flat(self.queries), flat(self.symbols), flat(counts))
         return counts
 
     def newest(self) -> Int64[np.ndarray, "*lead seq_len"]:
         """The newest binding of the symbol that a row uses, live or dead; -1 at rows that are not scored."""
+        from lab.tasks.kernels.scoped_lookup import find_newest
+
         found = np.full(self.tokens.shape, -1, dtype=np.int64)
-        _find_newest(flat(self.death), flat(self.queries), flat(self.symbols), flat(found))
+        find_newest(flat(self.death), flat(self.queries), flat(self.symbols), flat(found))
         return found
 
     def answers(self) -> Int64[np.ndarray, "*lead seq_len"]:
@@ -144,13 +147,15 @@ class ScopedLookup(Task):
         return empty_lookups(shape, self.values)
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
+        from lab.tasks.kernels.scoped_lookup import generate
+
         assert isinstance(batch, LookupBatch)
         bind_below = int(threshold(self.bind_probability))
         use_below = int(threshold(self.bind_probability + self.use_probability))
         bounds = np.array([bind_below, use_below, (use_below + 2**32) // 2], dtype=np.uint64)
         sizes = np.array([self.symbols, self.active, self.values, self.max_depth])
         arrays = (batch.tokens, batch.death, batch.queries, batch.values, batch.in_force)
-        _generate(keys, start, sizes, bounds, *arrays)
+        generate(keys, start, sizes, bounds, *arrays)
         batch.symbols[...] = symbols_of(batch.tokens, self.symbols)
 
 
@@ -182,74 +187,6 @@ def indented(tokens: np.ndarray, symbols: int) -> list[str]:
     return labels
 
 
-@numba.njit(cache=True, nogil=True)
-def _generate(keys, start, sizes, bounds, tokens, death, queries, values, in_force):
-    num_symbols, num_active, num_values, max_depth = sizes
-    num_seeds, count, seq_len = tokens.shape
-    stream = new_stream()
-    names = np.empty(num_symbols, dtype=np.int64)
-    live = np.empty(seq_len, dtype=np.int64)  # positions of the live bindings: a stack, since scopes nest
-    shadows = np.empty(seq_len, dtype=np.int64)  # by position: the binding of the same symbol that it shadows, or -1
-    outside = np.empty(max_depth, dtype=np.int64)
-    force = np.empty(num_symbols, dtype=np.int64)  # by symbol: the binding in force, or -1
-    for seed in range(num_seeds):
-        for row in range(count):
-            start_stream(stream, keys[seed], start + row)
-            names[:] = np.arange(num_symbols)
-            for n in range(num_active):  # the first steps of a shuffle
-                other = n + below(stream, num_symbols - n)
-                names[n], names[other] = names[other], names[n]
-            force[:] = -1
-            depth, num_live = 0, 0
-            for i in range(seq_len):
-                word = next_word(stream)
-                if word >= bounds[2] and depth > 0:
-                    tokens[seed, row, i] = num_symbols + 1
-                    depth -= 1
-                    for k in range(num_live - 1, outside[depth] - 1, -1):
-                        death[seed, row, live[k]] = i
-                        force[tokens[seed, row, live[k]]] = shadows[live[k]]
-                    num_live = outside[depth]
-                elif bounds[1] <= word < bounds[2] and depth < max_depth:
-                    tokens[seed, row, i] = num_symbols
-                    outside[depth] = num_live
-                    depth += 1
-                elif bounds[0] <= word < bounds[1] and num_live > 0:
-                    symbol = names[below(stream, num_active)]
-                    while force[symbol] < 0:
-                        symbol = names[below(stream, num_active)]
-                    tokens[seed, row, i] = num_symbols + 2 + symbol
-                    queries[seed, row, i] = 1
-                    in_force[seed, row, i] = force[symbol]
-                else:
-                    symbol = names[below(stream, num_active)]
-                    tokens[seed, row, i] = symbol
-                    values[seed, row, i] = below(stream, num_values)
-                    death[seed, row, i] = seq_len
-                    live[num_live] = i
-                    num_live += 1
-                    shadows[i] = force[symbol]
-                    force[symbol] = i
-
-
-@numba.njit(cache=True, nogil=True)
-def _count_live(death, queries, symbols, counts):
-    for n in range(len(death)):
-        for i in np.flatnonzero(queries[n]):
-            for j in range(i):
-                counts[n, i] += i < death[n, j] and symbols[n, j] == symbols[n, i]
-
-
-@numba.njit(cache=True, nogil=True)
-def _find_newest(death, queries, symbols, found):
-    for n in range(len(death)):
-        for i in np.flatnonzero(queries[n]):
-            j = i - 1
-            while death[n, j] == 0 or symbols[n, j] != symbols[n, i]:
-                j -= 1
-            found[n, i] = j
-
-
 # Readers that know less than the task asks for. Each gives, for every row that is scored, how likely it is to answer
 # right: a reader that guesses is judged by its chance, not by its luck.
 
@@ -261,8 +198,10 @@ def chance(batch: LookupBatch) -> np.ndarray:
 
 def most_frequent(batch: LookupBatch) -> np.ndarray:
     """The value bound most often so far, whatever to; the latest of them to have reached that count."""
+    from lab.tasks.kernels.scoped_lookup import answer_most_frequent
+
     right = np.zeros(batch.tokens.shape)
-    _answer_most_frequent(flat(batch.death), flat(batch.values), flat(batch.answers()), flat(right))
+    answer_most_frequent(flat(batch.death), flat(batch.values), flat(batch.answers()), flat(right))
     return right
 
 
@@ -274,9 +213,11 @@ def most_recent(batch: LookupBatch) -> np.ndarray:
 
 def random_live(batch: LookupBatch) -> np.ndarray:
     """One of the live bindings of the symbol: what scopes and content know without recency."""
+    from lab.tasks.kernels.scoped_lookup import answer_random_live
+
     right = np.zeros(batch.tokens.shape)
     arrays = (batch.death, batch.queries, batch.symbols, batch.values, batch.answers(), right)
-    _answer_random_live(*(flat(array) for array in arrays))
+    answer_random_live(*(flat(array) for array in arrays))
     return right
 
 
@@ -292,29 +233,3 @@ def shortcut_accuracy(name: str, batch: LookupBatch, group: str = ALL) -> float:
     """The share of a group's queries that a reader of LOOKUP_SHORTCUTS answers right, on average over its guesses."""
     weight = batch.group(group)
     return float(np.average(LOOKUP_SHORTCUTS[name](batch), weights=weight)) if weight.any() else float("nan")
-
-
-@numba.njit(cache=True, nogil=True)
-def _answer_most_frequent(death, values, answers, right):
-    counts = np.zeros(values.max() + 1, dtype=np.int64)
-    for n in range(len(values)):
-        counts[:] = 0
-        best = 0
-        for i in range(values.shape[1]):
-            if death[n, i] > 0:
-                counts[values[n, i]] += 1
-                if counts[values[n, i]] >= counts[best]:
-                    best = values[n, i]
-            right[n, i] = best == answers[n, i]
-
-
-@numba.njit(cache=True, nogil=True)
-def _answer_random_live(death, queries, symbols, values, answers, right):
-    for n in range(len(death)):
-        for i in np.flatnonzero(queries[n]):
-            live, hits = 0, 0
-            for j in range(i):
-                if i < death[n, j] and symbols[n, j] == symbols[n, i]:
-                    live += 1
-                    hits += values[n, j] == answers[n, i]
-            right[n, i] = hits / live

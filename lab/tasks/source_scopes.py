@@ -22,7 +22,6 @@ import numpy as np
 from lab.errors import InputError
 from lab.tasks.base import Batch, Task, one_of, whole_number
 from lab.tasks.nested_scope import CLOSE, KEY, OPEN, VOCABULARY, indented
-from lab.tasks.random import choices
 from lab.tasks.source_events import SCOPES, Bind, Close, Elsewhere, Event, Open, SourceError, Use, events
 
 # Folders that hold no source of the corpus itself; hidden folders are left out too.
@@ -126,6 +125,8 @@ class SourceScopes(Task):
         return whole.hexdigest()
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
+        from lab.tasks.kernels.random import choices
+
         drawn = choices(keys, start, batch.tokens.shape[1], len(self._corpus.files))
         for place in np.ndindex(*drawn.shape):
             self._copy(self._corpus.files[drawn[place]].batch, batch[place])

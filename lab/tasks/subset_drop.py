@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numba
 import numpy as np
 
 from lab.tasks.base import Batch, Task, probability, whole_number
-from lab.tasks.random import happens, new_stream, start_stream, threshold
+from lab.tasks.streams import threshold
 
 VOCABULARY = ("key", "drop", "keep", "query")
 KEY, DROP, KEEP, QUERY = 0, 1, 2, 3
@@ -46,23 +45,6 @@ class SubsetDrop(Task):
         return 2 * length + 1
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
-        _generate(keys, start, threshold(self.drop), batch.tokens, batch.death, batch.queries)
+        from lab.tasks.kernels.subset_drop import generate
 
-
-@numba.njit(cache=True, nogil=True)
-def _generate(keys, start, drop_below, tokens, death, queries):
-    num_seeds, count, seq_len = tokens.shape
-    stream = new_stream()
-    for seed in range(num_seeds):
-        for row in range(count):
-            start_stream(stream, keys[seed], start + row)
-            kept = 0
-            while kept == 0:
-                for i in range(0, seq_len - 1, 2):
-                    dropped = happens(stream, drop_below)
-                    tokens[seed, row, i] = KEY
-                    tokens[seed, row, i + 1] = DROP if dropped else KEEP
-                    death[seed, row, i] = i + 1 if dropped else seq_len
-                    kept += not dropped
-            tokens[seed, row, seq_len - 1] = QUERY
-            queries[seed, row, seq_len - 1] = 1
+        generate(keys, start, threshold(self.drop), batch.tokens, batch.death, batch.queries)

@@ -19,7 +19,6 @@ import numpy as np
 
 from lab.errors import InputError
 from lab.tasks.base import Batch, Task, one_of, whole_number
-from lab.tasks.random import choices
 
 MOST_KEYS = 10
 TOKENS = ("shared", "per-slot")
@@ -104,6 +103,8 @@ class SubsetFree(Task):
         return super().sample(split, seeds, start, count, length=length)
 
     def _generate(self, keys: np.ndarray, start: int, batch: Batch) -> None:
+        from lab.tasks.kernels.random import choices
+
         drawn = self._sequences(1 + choices(keys, start, batch.tokens.shape[1], self.targets))
         for given, own in ((batch.tokens, drawn.tokens), (batch.death, drawn.death), (batch.queries, drawn.queries)):
             given[:] = own

@@ -21,11 +21,13 @@ def test_json_is_one_strict_document(capsys):
     assert "NaN" not in out
 
 
-def test_a_piped_table_is_not_broken_at_column_80(capsys):
+@pytest.mark.parametrize("title", ["", "Titled"])
+@pytest.mark.parametrize("word", ["x" * 10, "x" * 100, "日本" * 20])
+def test_a_line_of_a_piped_table_is_never_broken(capsys, word, title):
     header = [f"column {i}" for i in range(12)]
-    console.print_table(header, [["x" * 10] * 12], left=12)
-    row = next(line for line in capsys.readouterr().out.splitlines() if "xxx" in line)
-    assert row.split() == ["x" * 10] * 12
+    console.print_table(header, [[word] * 12], left=12, title=title)
+    row = next(line for line in capsys.readouterr().out.splitlines() if word[:3] in line)
+    assert row.split() == [word] * 12
 
 
 def test_brackets_in_a_cell_are_text(capsys):
@@ -99,6 +101,7 @@ def test_task_options():
         (["a"], [], 1),
         (["name", "what"], [["日本語", "wide"], ["e\u0301", "combined"]], 2),
         (["name", "what"], [["x" * 150, "y" * 150]], 2),
+        (["name", "what"], [["one\ntwo", "y"]], 2),
     ],
 )
 def test_tables_away_from_a_terminal_are_those_of_rich(capsys, monkeypatch, header, rows, left):

@@ -74,6 +74,11 @@ def test_the_command_line_and_the_library_import_nothing_heavy():
     assert not modules_after("import lab; dir(lab)") & (heavy | {"typer"})
 
 
+def test_planning_imports_no_compiled_code():
+    plan = "from experiments import target_sets; [cell.id for cell in target_sets.plan('quick').cells]"
+    assert not modules_after(plan) & {"torch", "numba", "pandas", "scipy"}
+
+
 def test_version(fpa_lab):
     assert re.fullmatch(r"fpa-lab \d+\.\d+\.\d+\S*\n", fpa_lab("--version").out)
 

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import cli_tiny_experiment
 import pandas as pd
 import pytest
 
@@ -203,6 +204,15 @@ def test_names_that_a_store_does_not_hold(fpa_lab, store):
     assert "did you mean tiny?" in fpa_lab("export", "tny", "--store", store).error_line
     assert "did you mean tiny?" in fpa_lab("status", "tny", "--store", store).error_line
     assert "paper" in fpa_lab("results", "tiny", "--store", store, "--preset", "paper").error_line
+
+
+def test_results_are_held_against_the_plan_of_their_own_preset(fpa_lab, store):
+    Path("two.sqlite").write_bytes(Path(store).read_bytes())
+    with Store("two.sqlite") as opened:
+        opened.record(cli_tiny_experiment.plan("paper", seeds=9))  # ran last, and got no further than quick
+    own = fpa_lab("results", "tiny", "--store", "two.sqlite", "--preset", "quick")
+    assert (own.status, own.err) == (0, "")
+    assert "7 of 9 seeds missing" in fpa_lab("results", "tiny", "--store", "two.sqlite").err
 
 
 COMMANDS_ON_A_STORE = (["sweep", "tiny"], ["status"], ["results", "tiny"], ["export", "tiny"])

@@ -73,8 +73,10 @@ def test_every_python_gives_this_hash():
 def test_a_cell_depends_on_its_own_head_and_task_alone():
     modules = relevant_modules(["nested-scope"], "softmax")
     assert {"lab.heads.softmax", "lab.heads.positional", "lab.heads.base", "lab.tasks.nested_scope"} <= modules.keys()
-    assert {"lab.ops.reference", "lab.training.ensemble", "lab.tasks.base", "lab.tasks.random"} <= modules.keys()
-    others = {"lab.heads.fox", "lab.heads.fpa", "lab.tasks.leveled_dips", "lab.heads.config", "lab.heads", "lab.tasks"}
+    assert {"lab.ops.reference", "lab.training.ensemble", "lab.tasks.base"} <= modules.keys()
+    assert {"lab.tasks.streams", "lab.tasks.kernels.random", "lab.tasks.kernels.nested_scope"} <= modules.keys()
+    others = {"lab.heads.fox", "lab.heads.fpa", "lab.heads.config", "lab.heads", "lab.tasks"}
+    others |= {"lab.tasks.leveled_dips", "lab.tasks.kernels.leveled_dips"}
     assert not others & modules.keys()
     assert not [name for name in modules if name.startswith(("lab.sweeps", "lab.cli"))]
 
@@ -95,10 +97,13 @@ def test_edits_invalidate_what_they_can_change(tree):
     edit(tree / "heads" / "fox.py", "\nCHANGED = 1\n")
     assert softmax() == before[0]
     assert fox() != before[1]
-    edit(tree / "tasks" / "leveled_dips.py", "\nCHANGED = 1\n")
+    for folder in (tree / "tasks", tree / "tasks" / "kernels"):
+        edit(folder / "leveled_dips.py", "\nCHANGED = 1\n")
     assert softmax() == before[0]
+    edit(tree / "tasks" / "kernels" / "nested_scope.py", "\nCHANGED = 1\n")
+    assert (after := softmax()) != before[0]
     edit(tree / "ops" / "reference.py", "\nCHANGED = 1\n")
-    assert softmax() != before[0]
+    assert softmax() != after
 
 
 def edit(path, text):

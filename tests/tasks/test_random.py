@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lab.tasks.random import (
+from lab.tasks.kernels.random import (
     below,
     choices,
     happens,
@@ -13,9 +13,8 @@ from lab.tasks.random import (
     next_word,
     philox_blocks,
     start_stream,
-    stream_keys,
-    threshold,
 )
+from lab.tasks.streams import stream_keys, threshold
 
 KEY = stream_keys("a task", "test", (7,))[0]
 

@@ -6,14 +6,8 @@ blocks of seeds cannot change what is drawn, and two sequences under one key can
 of hash that name (task, split, seed), 64 are the Philox key and 32 sit in the counter beside the sequence
 index (64 bits) and the block number within the sequence (32 bits).
 
-Numba's file cache does not notice that a function it calls in another file has changed: after editing this
-file, delete `lab/tasks/__pycache__`. (Edits here change every data set of the lab; the known-answer tests
-guard against doing so unawares.)
+Edits here change every data set of the lab; the known-answer tests guard against doing so unawares.
 """
-
-from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import blake2b
 
 import numba
 import numpy as np
@@ -39,24 +33,6 @@ _NUM_WORDS = np.uint64(4 * _BLOCKS)
 
 # The state, uint64: Philox key (2), counter (4), and how many of the 32 words at hand are used.
 _KEY, _BLOCK, _INDEX_LOW, _INDEX_HIGH, _SALT, _USED = 0, 2, 3, 4, 5, 6
-
-
-@lru_cache(maxsize=256)
-def stream_keys(task: str, split: str, seeds: tuple[int, ...]) -> np.ndarray:
-    """uint64 (len(seeds), 3), each number below 2^32: the name of each seed's stream. Read-only."""
-    keys = np.array([_stream_key(task, split, seed) for seed in seeds], dtype=np.uint64).reshape(-1, 3)
-    keys.flags.writeable = False
-    return keys
-
-
-def _stream_key(task: str, split: str, seed: int) -> Sequence[int]:
-    digest = blake2b(f"{task}\0{split}\0{seed}".encode(), digest_size=12).digest()
-    return [int.from_bytes(digest[k : k + 4], "little") for k in (0, 4, 8)]
-
-
-def threshold(probability: float) -> np.uint64:
-    """How many 32-bit words count as a success: 0 never and 1 always succeeds, others to within 2^-33."""
-    return np.uint64(round(probability * 2**32))
 
 
 @numba.njit(cache=True, nogil=True)
