@@ -212,35 +212,34 @@ def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:
     A setting at its default is left out, so the recipe itself has the empty text.
     """
     flat = [_flat(config) for config in configs]
-    default = {f"recipe.{name}": json.dumps(value) for name, value in Recipe().model_dump(mode="json").items()}
-    default |= {
-        f"head.{name}": json.dumps(field.default) for name, field in FpaConfig.model_fields.items() if name != "dim"
-    }
+    default = {f"recipe.{name}": value for name, value in Recipe().model_dump(mode="json").items()}
+    default |= {f"head.{name}": field.default for name, field in FpaConfig.model_fields.items() if name != "dim"}
     texts = [""] * len(flat)
     for rows in cells.reset_index().groupby(["experiment", "preset", "task", "head", "dim"]).indices.values():
         names = sorted({name for i in rows for name in flat[i]})
-        differing = [name for name in names if len({flat[i].get(name) for i in rows}) > 1]
+        first = flat[rows[0]]
+        differing = [name for name in names if any(not _same(name, first, flat[i]) for i in rows[1:])]
         for i in rows:
-            telling = [name for name in differing if flat[i].get(name, "") != default.get(name)]
-            texts[i] = " ".join(f"{name.rpartition('.')[2]}={flat[i].get(name, '')}" for name in telling)
+            telling = [name for name in differing if name not in flat[i] or not _same(name, flat[i], default)]
+            shown = ((name, _encode(flat[i][name]) if name in flat[i] else "") for name in telling)
+            texts[i] = " ".join(f"{name.rpartition('.')[2]}={text}" for name, text in shown)
     return texts
 
 
-def _flat(config: dict[str, Any]) -> dict[str, str]:
-    """The settings of a configuration but its learning rate, as "recipe.batch": "16"."""
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a configuration but its learning rate, as "recipe.batch": 16."""
     settings = {f"{part}.{name}": value for part in ("head", "recipe") for name, value in config[part].items()}
-    settings |= {"evaluations": config["evaluations"]}
+    settings["evaluations"] = config["evaluations"]
     settings.pop("recipe.learning_rate")
-    return {name: _text(value) for name, value in settings.items()}
+    return settings
 
 
-def _text(value: Any) -> str:
-    """A setting as JSON. Thousands of cells share a few values."""
-    return _encode(value) if isinstance(value, list | dict) else _encode_once(value)
+def _same(name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether both have a setting and are equal in it, or neither has it."""
+    return (name in one) == (name in other) and one.get(name) == other.get(name)
 
 
 _encode = json.JSONEncoder(sort_keys=True).encode
-_encode_once = lru_cache(maxsize=4096, typed=True)(_encode)  # typed: 1, 1.0 and True are equal, and other texts
 
 
 def _task(config: str, label: str | None) -> TaskConfig:
