@@ -50,7 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "heads": dict.fromkeys(TASKS, (*BASELINES, *FPA_FORMS)),
         "baseline_dims": (1, 2, 4, 8, 16, 32, 64),
         "fpa_dims": (1, 2, 4),
-        "rates": (0.01, 0.03, RATE, 0.3),
+        "rates": (0.01, 0.03, RATE, 0.3, 1.0, 3.0),
         "factors": FACTORS,
         "files": None,
     },

@@ -17,8 +17,8 @@ def test_the_paper_preset_holds_every_head_dimension_and_rate():
         *("fox-gate0", "fox-gate4"),
     ) == BASELINES
     per_task = Counter(cell.task.name for cell in cells)
-    # 6 baselines x 7 dimensions x 4 rates, and 6 forms of FPA x 3 dimensions at one rate
-    assert per_task == dict.fromkeys(TASKS, 6 * 7 * 4 + 6 * 3)
+    # 6 baselines x 7 dimensions x 6 rates, and 6 forms of FPA x 3 dimensions at one rate
+    assert per_task == dict.fromkeys(TASKS, 6 * 7 * 6 + 6 * 3)
     assert {cell.head.dim for cell in cells if cell.head.kind != "fpa"} == {1, 2, 4, 8, 16, 32, 64}
     assert {cell.head.dim for cell in cells if cell.head.kind == "fpa"} == {1, 2, 4}
     assert len(plan("paper").seeds) == 32
