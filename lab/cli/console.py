@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[float, str], None]
 LINE_EVERY_SECONDS = 10.0
+LEAST_TO_GO_BY = 0.005  # of the work must be done before the time left is more than a guess
 WIDTH_WHEN_PIPED = 10_000  # a line of a table is a line of the file
 
 
@@ -159,7 +160,9 @@ def _lines(what: str) -> Tell:
         now = time.monotonic()
         if now - last >= LINE_EVERY_SECONDS:
             last = now
-            left = f", about {(now - start) * (1 - fraction) / fraction:.0f} s left" if fraction > 0 else ""
+            left = (
+                f", about {(now - start) * (1 - fraction) / fraction:.0f} s left" if fraction >= LEAST_TO_GO_BY else ""
+            )
             line = f"{what}: {fraction:.0%}{left}; {note}" if note else f"{what}: {fraction:.0%}{left}"
             print(line, file=sys.stderr, flush=True)
 

@@ -57,6 +57,17 @@ def test_progress_away_from_a_terminal_is_a_plain_line_now_and_then(monkeypatch)
     ]
 
 
+def test_the_time_left_is_no_guess_from_nearly_nothing(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with console.progress("sweep") as tell:
+        for fraction in (1e-5, 0.01):
+            now[0] += 10
+            tell(fraction, "")
+    assert sys.stderr.getvalue().splitlines() == ["sweep: 0%", "sweep: 1%, about 1980 s left"]
+
+
 def test_progress_on_a_terminal_is_a_bar_on_stderr(monkeypatch, capsys):
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
