@@ -142,8 +142,10 @@ def planned(path: Path, name: str, frames: Frames) -> Plan:
             return store.asked(name, preset)
     from experiments import EXPERIMENTS
 
+    if preset is None:
+        raise InputError(f"{path}: holds no results of {name}")
     if name in EXPERIMENTS:
-        cells = import_module(EXPERIMENTS[name]).plan(str(preset)).cells
+        cells = import_module(EXPERIMENTS[name]).plan(preset).cells
     else:
         cells = [Cell.model_validate_json(config) for config in frames.cells["config"]]
-    return Plan(name=name, preset=str(preset), cells=cells, seeds=sorted(set(frames.evaluations["seed"].tolist())))
+    return Plan(name=name, preset=preset, cells=cells, seeds=sorted(set(frames.evaluations["seed"].tolist())))

@@ -1,12 +1,13 @@
 """An edit of a file that another file's kernel was compiled from reaches the kernel."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-from lab.kernel_cache import PACKAGES, STAMP, drop_stale
+from lab.kernel_cache import PACKAGES, STAMP, drop_stale, source_digest
 
 RUN = """
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_every_package_with_kernels_is_looked_after():
         ["grep", "-rlE", "njit", "--include=*.py", root], capture_output=True, text=True, check=True
     ).stdout.split()
     assert {Path(path).parent.relative_to(root).as_posix() for path in with_kernels} <= set(PACKAGES)
+
+
+def test_the_digest_is_of_every_source_that_kernels_are_compiled_from(tmp_path):
+    import lab
+
+    tree = tmp_path / "lab"
+    shutil.copytree(next(iter(lab.__path__)), tree, ignore=shutil.ignore_patterns("__pycache__"))
+    seen = {source_digest(tree)}
+    for name in PACKAGES:
+        for path in (tree / name).glob("*.py"):
+            path.write_text(path.read_text() + "\n# an edit\n")
+            seen.add(source_digest(tree))
+    one, other = tree / "tasks" / "nested_scope.py", tree / "tasks" / "kernels" / "nested_scope.py"
+    texts = one.read_text(), other.read_text()
+    for path, text in zip((other, one), texts):
+        path.write_text(text)
+    seen.add(source_digest(tree))
+    assert len(seen) == 2 + sum(len([*(tree / name).glob("*.py")]) for name in PACKAGES)
 
 
 def test_stale_kernels_go_even_where_no_stamp_can_be_left(tmp_path):

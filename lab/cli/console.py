@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Tell = Callable[[float, str], None]
 LINE_EVERY_SECONDS = 10.0
 LEAST_TO_GO_BY = 0.005  # of the work must be done before the time left is more than a guess
-WIDTH_WHEN_PIPED = 10_000  # a line of a table is a line of the file
+WIDTH_WHEN_PIPED = 1_000_000  # a row of a table is a line of the file
 
 
 def stdout_console() -> "Console":

@@ -32,6 +32,7 @@ def _levels(name: str, options: str, length: int, sequences: int) -> dict[str, f
 def _sampled(
     name: str, options: str, data_version: str | None, length: int, seeds: int, sequences: int
 ) -> dict[str, float]:
+    """`data_version` tells answers about other files apart."""
     task = TaskConfig(name=name, options=json.loads(options)).make()
     batch = task.sample("test", range(seeds), 0, sequences, length=length)
     if hasattr(task, "chance_levels"):  # tasks that are not about target sets say for themselves

@@ -4,7 +4,7 @@ import gc
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,12 @@ def load_frames(
     every experiment as it was last run under `preset`; by default under the preset that was run last. Only the `tables`
     that are named are read, and `cells`; the others are empty.
 
-    Raises InputError when the source is neither, an experiment is not in it, or a published file that is read is not
-    what its manifest says.
+    Raises InputError when the source is neither, an experiment is not in it, there is no such table, or a published
+    file that is read is not what its manifest says.
     """
+    for name in tables:
+        if name not in COLUMNS:
+            raise InputError(f"tables: unknown table {name}{nearest(name, COLUMNS)}")
     if isinstance(source, Store):
         return _from_store(source, names, preset, tables)
     path = Path(source)
@@ -193,11 +196,8 @@ def _presets(store: Store, names: Sequence[str] | None, preset: str | None) -> d
 
 def _curves(store: Store, table: str, cells: Sequence[str]) -> pd.DataFrame:
     """Quartiles over seeds at every step."""
-    seeds = [
-        row
-        for rows in _batches(store, "SELECT cell, steps, excess_loss FROM curves", cells, "ORDER BY cell, seed")
-        for row in rows
-    ]
+    query = "SELECT cell, steps, excess_loss FROM curves"
+    seeds = chain.from_iterable(_batches(store, query, cells, "ORDER BY cell, seed"))
     # Cells that have equally many seeds and were measured at the same steps go through numpy together.
     alike: dict[tuple[bytes, int], list[tuple[str, list[bytes]]]] = {}
     for cell, rows in groupby(seeds, key=itemgetter(0)):

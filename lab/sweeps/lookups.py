@@ -29,12 +29,14 @@ COLUMNS = (
 
 def shortcut_levels(task: TaskConfig, length: int) -> dict[str, float]:
     """Right answers of readers that know less than scoped-lookup asks for, on the sequences heads are tested on."""
-    return dict(_levels(json.dumps(task.model_dump(), sort_keys=True), length, SEEDS, SEQUENCES))
+    text = json.dumps(task.model_dump(), sort_keys=True)
+    return dict(_levels(text, task.data_version, length, SEEDS, SEQUENCES))
 
 
 @lru_cache(maxsize=64)
 @kept_on_disk
-def _levels(task: str, length: int, seeds: int, sequences: int) -> dict[str, float]:
+def _levels(task: str, data_version: str | None, length: int, seeds: int, sequences: int) -> dict[str, float]:
+    """`data_version` tells answers about other files apart."""
     from lab.tasks.scoped_lookup import LOOKUP_SHORTCUTS, shortcut_accuracy
 
     batch = TaskConfig(**json.loads(task)).make().sample("test", range(seeds), 0, sequences, length=length)

@@ -115,8 +115,13 @@ class Cell(_Config):
     @cached_property
     def code(self) -> str:
         """Version of the code and of the data files that matter to this cell; see `lab.sweeps.code_version`."""
+        return _version(self.tasks, self.head.kind)
+
+    @property
+    def tasks(self) -> tuple[TaskConfig, ...]:
+        """The tasks that it is trained and evaluated on, each once, in the order of their labels."""
         tasks = {self.task, *(evaluation.task for evaluation in self.evaluations)}
-        return _version(tuple(sorted(tasks, key=lambda task: task.label)), self.head.kind)
+        return tuple(sorted(tasks, key=lambda task: task.label))
 
     @cached_property
     def id(self) -> str:
@@ -237,12 +242,15 @@ def _kept(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {option: given[option] for option in sorted(given) if given[option] != default[option]}
 
 
-@lru_cache(maxsize=1024)
-def _version(tasks: tuple[TaskConfig, ...], head: str) -> str:
-    """Source is read once in a process: what it runs is what it imported, not what is edited meanwhile."""
+def version_of(tasks: Sequence[TaskConfig], head: str) -> str:
+    """Version of the code, as its files are now, and of the data files that matter to cells of this kind."""
     code = code_version(sorted({task.name for task in tasks}), head)
     data = [version for task in tasks if (version := task.data_version) is not None]
     return _digest(_canonical_json([code, *data])) if data else code
+
+
+# Worked out once in a process, so that a plan stands however long it runs and whatever is edited meanwhile.
+_version = lru_cache(maxsize=1024)(version_of)
 
 
 def _describe(model: type[BaseModel], error: ValidationError) -> str:

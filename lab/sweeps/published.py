@@ -1,7 +1,7 @@
 """Results as CSV files with a manifest, to be committed, read by other programs, and believed.
 
 Equal results give equal bytes: rows are sorted, numbers have a fixed format, nothing carries a date. The manifest
-has the sha256 of every file, which reading verifies.
+has the sha256 of every file, which reading it verifies.
 """
 
 import hashlib

@@ -218,9 +218,9 @@ def _variants(cells: pd.DataFrame, configs: list[dict[str, Any]]) -> list[str]:
     for rows in cells.reset_index().groupby(["experiment", "preset", "task", "head", "dim"]).indices.values():
         names = sorted({name for i in rows for name in flat[i]})
         first = flat[rows[0]]
-        differing = [name for name in names if any(not _same(name, first, flat[i]) for i in rows[1:])]
+        differing = [name for name in names if any(flat[i].get(name) != first.get(name) for i in rows)]
         for i in rows:
-            telling = [name for name in differing if name not in flat[i] or not _same(name, flat[i], default)]
+            telling = [name for name in differing if name not in flat[i] or flat[i][name] != default.get(name)]
             shown = ((name, _encode(flat[i][name]) if name in flat[i] else "") for name in telling)
             texts[i] = " ".join(f"{name.rpartition('.')[2]}={text}" for name, text in shown)
     return texts
@@ -232,11 +232,6 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     settings["evaluations"] = config["evaluations"]
     settings.pop("recipe.learning_rate")
     return settings
-
-
-def _same(name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether both have a setting and are equal in it, or neither has it."""
-    return (name in one) == (name in other) and one.get(name) == other.get(name)
 
 
 _encode = json.JSONEncoder(sort_keys=True).encode

@@ -25,7 +25,8 @@ from lab.tasks.subset_free import SubsetFree
 
 __all__ = ["SPLITS", "TASKS", "Batch", "Task", "count_duplicates", "make_task"]
 
-drop_stale(Path(__file__).parents[1])
+# Of the source that is imported here, whatever is edited later.
+SOURCES = drop_stale(Path(__file__).parents[1])
 
 TASKS: dict[str, type[Task]] = {
     NestedScope.name: NestedScope,

@@ -94,6 +94,16 @@ def test_a_changed_file_is_noticed(copy):
         load_frames(copy)
 
 
+def test_tables_that_are_not_asked_for_are_not_read(copy):
+    (copy / "curves.csv").write_text("changed")
+    frames = load_frames(copy, tables=("evaluations",))
+    assert (frames.curves.empty, frames.cells.empty, frames.evaluations.empty) == (True, False, False)
+    with pytest.raises(InputError, match=r"curves\.csv: sha256 differs"):
+        load_frames(copy, tables=("evaluations", "curves"))
+    with pytest.raises(InputError, match="tables: unknown table curve; did you mean curves"):
+        load_frames(copy, tables=("curve",))
+
+
 def test_a_missing_file_is_named(copy):
     (copy / "files.csv").unlink()
     with pytest.raises(InputError, match=r"files\.csv: is missing"):

@@ -1,4 +1,9 @@
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sweeps_fakes
@@ -146,10 +151,48 @@ def test_units_refuse_code_that_is_not_what_was_planned(monkeypatch):
     monkeypatch.setitem(vars(lab.training), "run_cell", lambda *arguments: calls.append(arguments))  # without torch
     run_unit(cell, (0, 1))
     assert calls == [(cell, (0, 1), None)]
-    monkeypatch.setattr("lab.sweeps.plan._version", lambda tasks, head: "edited meanwhile")
+    monkeypatch.setattr("lab.sweeps.unit._version_here", lambda tasks, head: "edited meanwhile")
     with pytest.raises(RuntimeError, match="changed after the sweep was planned"):
         run_unit(cell, (0, 1))
     assert len(calls) == 1
+
+
+EDITED_MEANWHILE = """
+import sys
+from pathlib import Path
+import lab.training
+from lab.sweeps.unit import run_unit
+from sweeps_fakes import make_cell
+
+def edit(name):
+    with (Path(lab.__path__[0]) / name).open("a") as file:
+        file.write("CHANGED = 1\\n")
+
+def outcome(cell):
+    try:
+        return run_unit(cell, (0,))
+    except RuntimeError:
+        return "refused"
+
+lab.training.run_cell = lambda *arguments: "ran"
+cells = [make_cell("softmax-none"), make_cell("softmax-none", dim=2), make_cell("fox-gate0")]
+assert all(cell.code for cell in cells)  # as a driver, which plans and computes nothing
+edit("heads/fox.py")
+found = [outcome(cells[0])]
+edit("tasks/kernels/subset_drop.py")  # imported by now
+print(*found, outcome(cells[1]), outcome(cells[2]))
+"""
+
+
+def test_code_is_what_it_was_when_it_was_imported(tmp_path):
+    """In a process that plans too: what draws, heads and training are imported long after the cell has its version."""
+    shutil.copytree(next(iter(lab.__path__)), tmp_path / "lab", ignore=shutil.ignore_patterns("__pycache__"))
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parent)])
+    command = [sys.executable, "-c", EDITED_MEANWHILE]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["ran", "ran", "refused"]
 
 
 def test_an_empty_plan_is_done_at_once(store):

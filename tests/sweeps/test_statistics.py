@@ -192,6 +192,29 @@ def test_a_summary_counts_and_measures_at_every_factor(store):
     assert row["chance_tv_1x"] == chance_level(plan.cells[0].task, 4)["tv"]
 
 
+def test_quartiles_are_those_of_the_rows_of_their_cell_and_factor(store):
+    """Of cells with unequally many seeds, which are worked out together where they have equally many."""
+    plan = make_plan(seeds=3)
+    run(plan, store, InlineExecutor(), run_unit=quick_unit)
+    run(replace(plan, cells=plan.cells[:6], seeds=range(7), part=True), store, InlineExecutor(), run_unit=quick_unit)
+    frames = load_frames(store)
+    table = summarise(frames)
+    assert sorted(table["n"]) == [3, 3, 7, 7]
+    for row in table.to_dict("records"):
+        for factor in (1, 2, 8):
+            rows = frames.evaluations.query("cell == @row['cell'] and split == 'test' and factor == @factor")
+            for metric in ("tv", "exact", "excess_loss"):
+                shown = [row[f"{metric}_{factor}x_{label}"] for label in ("q25", "median", "q75")]
+                assert shown == np.quantile(rows[metric], (0.25, 0.5, 0.75)).tolist()
+
+
+def test_a_grid_is_listed_in_order_however_it_was_computed(store):
+    plan = make_plan(seeds=2)
+    run(replace(plan, cells=plan.cells[1:3]), store, InlineExecutor(), run_unit=quick_unit)
+    assert set(summarise(load_frames(store))["rates"]) == {"0.05, 0.2"}
+    assert set(summarise(load_frames(store), plan)["rates"]) == {"0.01, 0.05, 0.2"}
+
+
 def test_a_head_that_loses_to_the_uniform_reader_is_flagged(store):
     """At 1x just above one hundredth over the chance loss, at 2x just below, at 8x far below."""
     plan = make_plan()
@@ -270,6 +293,18 @@ def test_variants_are_told_apart(store):
         [1, "smoothing=0.0", 3],
         [2, "", 3],
     ]
+
+
+def test_every_variant_of_several_is_named(store):
+    cells = [make_cell(), make_cell(batch=8), make_cell(batch=8, steps=5)]
+    run(Plan("fake", "quick", cells, range(2)), store, InlineExecutor(), run_unit=quick_unit)
+    frames = load_frames(store)
+    assert sorted(summarise(frames)["variant"]) == ["", "batch=8", "batch=8 steps=5"]
+    # One stored by a version of the lab that had no such option has none.
+    config = frames.cells["config"]
+    older = config.where(config.str.contains('"batch":8'), config.str.replace('"batch":16,', ""))
+    frames = replace(frames, cells=frames.cells.assign(config=older))
+    assert sorted(summarise(frames)["variant"]) == ["batch=", "batch=8", "batch=8 steps=5"]
 
 
 def test_evaluation_on_another_task(store):
