@@ -8,7 +8,7 @@ depth escapes what a single layer cannot do; only the last layer's attention is 
 and FPA in the form that fits stand beside them.
 
 Same sequences, steps and batch for all. Learning rates are chosen on validation data, per task, head and dimension: of
-eight for single rivals, four for two layers, five for single softmax and FoX heads, which have a finer grid in
+six for single rivals, four for two layers, four for single softmax and FoX heads, which have a finer grid in
 target_sets; FPA keeps the recipe's one. Rivals that come nearest are trained four times as long too, at their rate.
 Matrices of attention are held whole, so the dimensions are few and the lengths at most 8 times the training length.
 
@@ -65,8 +65,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "baselines": BASELINES,
         "deep": DEEP,
         "deep_dims": (16,),
-        "single_rates": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-        "rates": (0.01, 0.1, 0.3, 1.0, 3.0),
+        "single_rates": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        "rates": (0.01, 0.1, 0.3, 1.0),
         "deep_rates": (0.003, 0.01, 0.03, 0.1),
         "patient": True,
         "factors": FACTORS,

@@ -136,9 +136,9 @@ def test_rivals_meet_on_the_same_tasks_with_grids_of_rates():
         assert {*rivals.SINGLE, *rivals.BASELINES, FITTING[task]} <= labels
         assert (set(rivals.DEEP) <= labels) == (task == "nested-scope")
     for (_, label, _), grid in rates.items():
-        few = {0.1} if label.startswith("fpa") else {0.01, 0.1, 0.3, 1.0, 3.0}
+        few = {0.1} if label.startswith("fpa") else {0.01, 0.1, 0.3, 1.0}
         deep = {0.003, 0.01, 0.03, 0.1}
-        single = deep | {0.001, 0.3, 1.0, 3.0}
+        single = deep | {0.3, 1.0}
         assert grid == (single if label in rivals.SINGLE else deep if label in rivals.DEEP else few)
     # What is trained longer stands at a rate of the grid, to be held against the same cell with the usual budget.
     assert len(longer) == 5
