@@ -102,11 +102,14 @@ def summarise(
     factors = sorted(set(tests["factor"]))
     measured = _by_cell_and_factor(tests[tests["cell"].isin(chosen["cell"])])
     quartiles = _quartiles(measured)
+    tasks: dict[str, TaskConfig] = {}  # thousands of cells are of few tasks
     rows = []
-    for cell, config in zip(chosen["cell"], chosen["config"]):
+    for cell, label, config in zip(chosen["cell"], chosen["task"], chosen["config"]):
+        if evaluated_on or label not in tasks:
+            tasks[label] = _task(config, evaluated_on)
         at = {factor: measured.get((cell, factor), _NO_ROWS) for factor in factors}
         spread = {factor: quartiles.get((cell, factor), _NO_QUARTILES) for factor in factors}
-        rows.append(_statistics(at, spread, _task(config, evaluated_on), confidence, chance_at))
+        rows.append(_statistics(at, spread, tasks[label], confidence, chance_at))
     table = pd.concat([chosen, pd.DataFrame(rows, index=chosen.index)], axis=1)
     return table if plan is None else table.assign(missing=_missing(plan, everything, chosen))
 
@@ -158,8 +161,7 @@ def _statistics(
         ):  # tasks of files have no factor and no length to sample at
             chance = chance_level(task, int(rows[0, MEASURED.index("length")]))
             row |= {f"chance_{metric}_{name}": chance[metric] for metric in METRICS}
-            loss = np.median(rows[:, MEASURED.index("excess_loss")])
-            row[f"below_chance_{name}"] = bool(loss > 1.01 * chance["excess_loss"])
+            row[f"below_chance_{name}"] = bool(row[f"excess_loss_{name}_median"] > 1.01 * chance["excess_loss"])
     return row
 
 
@@ -240,15 +242,10 @@ _encode = json.JSONEncoder(sort_keys=True).encode
 def _task(config: str, label: str | None) -> TaskConfig:
     """The task of that label among those that a cell is evaluated on; by default the one it is trained on."""
     data = json.loads(config)
-    trained = _task_config(_encode(data["task"]))
+    trained = TaskConfig(**data["task"])
     others = data["evaluations"] if label else []
-    tasks = [trained, *(_task_config(_encode(evaluation["task"])) for evaluation in others)]
+    tasks = [trained, *(TaskConfig(**evaluation["task"]) for evaluation in others)]
     return next((task for task in tasks if task.label == label), trained)
-
-
-@lru_cache(maxsize=1024)
-def _task_config(text: str) -> TaskConfig:
-    return TaskConfig(**json.loads(text))
 
 
 def _missing(plan: Plan, frames: Frames, chosen: pd.DataFrame) -> list[int]:
