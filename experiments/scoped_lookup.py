@@ -36,8 +36,8 @@ BASELINES = ("softmax-none", "softmax-alibi", "softmax-relative", "fox-gate0", "
 WITH_RECENCY = ("fpa-walk-offset-gate", "fpa-walk-offset-alibi")
 FPA_FORMS = (*WITH_RECENCY, "fpa-walk-tied-gate", "fpa-walk-tied-alibi", "fpa-walk-tied")
 
-# Higher than elsewhere in the lab: the margins that shadowing needs are wide. The baselines choose between two rates,
-# and have twice the dimension at which FPA is compared with them.
+# Higher than elsewhere in the lab: the margins that shadowing needs are wide. The baselines choose between three rates,
+# and have up to twice the dimension at which FPA is compared with them.
 RATE = 0.3
 FACTORS = (1, 2, 4, 8)
 SEQUENCES = 64
@@ -64,8 +64,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fpa": {**dict.fromkeys(WITH_RECENCY, (1, 2, 4, 8)), **dict.fromkeys(FPA_FORMS[2:], (4,))},
         "symbols": (4, 16, 32),
         "baselines": BASELINES,
-        "baseline_dims": {16: (8,)},
-        "rates": (0.1, RATE),
+        "baseline_dims": {4: (8,), 16: (2, 8), 32: (8,)},
+        "rates": (0.03, 0.1, RATE),
         "longer": WITH_RECENCY,
         # Python's own scopes; and indented blocks, whose bindings die sooner.
         "files": ({"max_files": 360}, {"scopes": "indent", "max_files": 100}),

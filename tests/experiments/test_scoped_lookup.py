@@ -10,13 +10,13 @@ def cells():
     return scoped_lookup.plan("paper").cells
 
 
-def test_fpa_has_one_rate_and_baselines_choose_between_two():
+def test_fpa_has_one_rate_and_baselines_choose_between_three():
     rates = {}
     for cell in cells():
         rates.setdefault((cell.head.label, cell.head.dim, cell.task.label), Counter())[cell.recipe.learning_rate] += 1
     for (head, dim, task), found in rates.items():
         if head in BASELINES:
-            assert found == {0.1: 1, RATE: 1}
+            assert found == {0.03: 1, 0.1: 1, RATE: 1}
         else:  # once by the recipe, and once at mixed lengths where files are read
             longer = head in WITH_RECENCY and dim == READERS[head] and task == "scoped-lookup[symbols=16]"
             assert found == {RATE: 1 + longer}
@@ -27,6 +27,9 @@ def test_dimensions_and_symbols_are_crossed_for_the_heads_of_the_claim():
     for head in WITH_RECENCY:
         crossed = {(c.head.dim, c.task.make().symbols) for c in cells() if c.head.label == head}
         assert crossed == {(dim, symbols) for dim in (1, 2, 4, 8) for symbols in (4, 16, 32)}
+    for head in BASELINES:
+        crossed = {(c.head.dim, c.task.make().symbols) for c in cells() if c.head.label == head}
+        assert crossed == {(8, 4), (2, 16), (8, 16), (8, 32)}
 
 
 def test_heads_are_read_at_every_length_and_some_on_files_written_with_their_symbols():
