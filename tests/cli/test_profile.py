@@ -25,10 +25,11 @@ def fail_after(seconds: float) -> None:
 
 def test_timers_measure_what_runs_inside_them_and_count_on_after_an_error():
     timers = Timers()
+    start = time.perf_counter()
     with timers("data"):
         time.sleep(0.02)
     once = timers.seconds["data"]
-    assert 0.02 <= once < 1.0
+    assert 0.02 <= once <= time.perf_counter() - start
     with pytest.raises(ZeroDivisionError), timers("data"):
         fail_after(0.02)
     assert timers.seconds["data"] >= once + 0.02

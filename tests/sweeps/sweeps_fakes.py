@@ -94,6 +94,13 @@ def slow_unit(cell, seeds, progress=None) -> CellResult:
     return quick_unit(cell, seeds, progress)
 
 
+def held_unit(cell, seeds, progress=None) -> CellResult:
+    """Does not end for dimension 2 while there is a file FAKE_FOLDER/hold."""
+    while cell.head.dim == 2 and (Path(os.environ["FAKE_FOLDER"]) / "hold").exists():
+        time.sleep(0.02)
+    return quick_unit(cell, seeds, progress)
+
+
 def endless_unit(cell, seeds, progress=None) -> CellResult:
     """Leaves its process number in the folder FAKE_FOLDER and never ends."""
     (Path(os.environ["FAKE_FOLDER"]) / str(os.getpid())).touch()

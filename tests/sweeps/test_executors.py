@@ -124,10 +124,8 @@ def test_an_exception_of_the_driver_ends_the_workers(tmp_path, monkeypatch):
         wait_for(lambda: len(os.listdir(tmp_path)) >= 1)
         raise OSError("no more")
 
-    start = time.monotonic()
     with pytest.raises(OSError, match="no more"):
         LocalExecutor(2).run(sweeps_fakes.endless_unit, make_plan().units(), report)
-    assert time.monotonic() - start < 10
     assert not any(alive(int(process)) for process in os.listdir(tmp_path))
 
 
@@ -142,7 +140,7 @@ def test_workers_end_with_their_driver(tmp_path, sent):
         workers = [int(process) for process in os.listdir(tmp_path / "pids")]
         assert all(alive(worker) for worker in workers)
         driver.send_signal(sent)
-        driver.wait(10)
+        driver.wait(30)
         wait_for(lambda: not any(alive(worker) for worker in workers))
     finally:
         driver.kill()
@@ -163,7 +161,7 @@ def alive(process: int) -> bool:
         return False
 
 
-def wait_for(condition, seconds: float = 15.0) -> None:
+def wait_for(condition, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

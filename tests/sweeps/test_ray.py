@@ -377,8 +377,9 @@ def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, 
     arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
     driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: stored(path) >= 3)
+    (tmp_path / "hold").touch()  # what starts now does not end by itself
     driver.send_signal(sent)
-    out, _ = driver.communicate(timeout=20)
+    out, _ = driver.communicate(timeout=60)
     kept = stored(path)
     assert 3 <= kept < 24
     if sent == signal.SIGINT:
@@ -387,6 +388,7 @@ def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, 
     starts = (tmp_path / "starts").read_text()
     time.sleep(1.5)
     assert (tmp_path / "starts").read_text() == starts  # nothing of it is started any more
+    (tmp_path / "hold").unlink()
     resumed = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
     assert resumed.stdout == f"{24 - kept} computed, {kept} reused, 0 failed\n"
     with Store(path) as store:
