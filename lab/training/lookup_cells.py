@@ -108,7 +108,7 @@ def _read_file(trained: TrainedLookup, batch: LookupBatch) -> np.ndarray:
     """Metrics (seeds, length, columns) of one file, whose arrays have no leading axes."""
     shape = (len(trained.head.seeds), 1, batch.seq_len)
     arrays = (np.broadcast_to(getattr(batch, field.name), shape) for field in fields(batch))
-    return lookup_rows(trained.head, None, LookupBatch(*(np.ascontiguousarray(array) for array in arrays)))[:, 0]
+    return lookup_rows(trained.head, None, LookupBatch(*(array.copy() for array in arrays)))[:, 0]
 
 
 def _shortcut_reading(right: np.ndarray, queries: np.ndarray) -> Reading:

@@ -3,22 +3,25 @@
 from collections import Counter
 
 from experiments import scoped_lookup
-from experiments.scoped_lookup import BASELINES, FPA_FORMS, RATE, READERS, WITH_RECENCY
+from experiments.scoped_lookup import BASELINES, FPA_FORMS, PATIENT_STEPS, RATE, READERS, WITH_RECENCY
+from lab.training.recipe import Recipe
 
 
 def cells():
     return scoped_lookup.plan("paper").cells
 
 
-def test_fpa_has_one_rate_and_baselines_choose_between_three():
+def test_fpa_has_one_rate_and_baselines_choose_between_five():
     rates = {}
     for cell in cells():
-        rates.setdefault((cell.head.label, cell.head.dim, cell.task.label), Counter())[cell.recipe.learning_rate] += 1
-    for (head, dim, task), found in rates.items():
+        place = (cell.head.label, cell.head.dim, cell.task.label, cell.recipe.steps)
+        rates.setdefault(place, Counter())[cell.recipe.learning_rate] += 1
+    for (head, dim, task, steps), found in rates.items():
         if head in BASELINES:
-            assert found == {0.03: 1, 0.1: 1, RATE: 1}
+            assert found == {0.01: 1, 0.03: 1, 0.1: 1, RATE: 1, 1.0: 1}
         else:  # once by the recipe, and once at mixed lengths where files are read
-            longer = head in WITH_RECENCY and dim == READERS[head] and task == "scoped-lookup[symbols=16]"
+            recency, read = head in WITH_RECENCY, task == "scoped-lookup[symbols=16]"
+            longer = recency and read and dim == READERS[head] and steps == Recipe().steps
             assert found == {RATE: 1 + longer}
     assert {cell.head.label for cell in cells()} == {*BASELINES, *FPA_FORMS}
 
@@ -29,7 +32,16 @@ def test_dimensions_and_symbols_are_crossed_for_the_heads_of_the_claim():
         assert crossed == {(dim, symbols) for dim in (1, 2, 4, 8) for symbols in (4, 16, 32)}
     for head in BASELINES:
         crossed = {(c.head.dim, c.task.make().symbols) for c in cells() if c.head.label == head}
-        assert crossed == {(8, 4), (2, 16), (8, 16), (8, 32)}
+        assert crossed == {(8, 4), (2, 16), (8, 16), (32, 16), (8, 32)}
+
+
+def test_where_fpa_misses_seeds_it_gets_three_times_the_steps_and_baselines_too():
+    patient = [cell for cell in cells() if cell.recipe.steps != Recipe().steps]
+    assert {cell.recipe.steps for cell in patient} == {PATIENT_STEPS} == {3 * Recipe().steps}
+    for heads, places in ((WITH_RECENCY, {(2, 16), (4, 32), (8, 32)}), (BASELINES, {(8, 32)})):
+        for head in heads:
+            mine = {(c.head.dim, c.task.make().symbols) for c in patient if c.head.label == head}
+            assert mine == places
 
 
 def test_heads_are_read_at_every_length_and_some_on_files_written_with_their_symbols():
