@@ -59,17 +59,14 @@ def draw(results: Results) -> Drawing:
 
 
 def settings_of(results: Results) -> pd.DataFrame:
-    """The chosen cells of the recipe's number of steps, with the symbols and whether longer sequences were among them."""
-    import numpy as np
-
+    """The chosen cells of the recipe's steps, with symbols and whether longer sequences were among those trained on."""
     from lab.sweeps.plan import TaskConfig
     from lab.sweeps.statistics import summarise
     from lab.training.recipe import Recipe
 
     table = summarise(results.frames)
     table = table[table["task"].str.startswith(TASK)]
-    steps = np.array([json.loads(config)["recipe"]["steps"] for config in table["config"]])
-    table = table[steps == Recipe().steps]
+    table = table[[json.loads(config)["recipe"]["steps"] == Recipe().steps for config in table["config"]]]
     configs = [json.loads(config) for config in table["config"]]
     symbols = [TaskConfig(**config["task"]).make().symbols for config in configs]
     return table.assign(symbols=symbols, longer=[bool(config["recipe"]["lengths"]) for config in configs])
