@@ -47,7 +47,8 @@ READ_SYMBOLS = 16
 # What FoX reads: gates never favour an older binding, so it picks the newest one everywhere, which a sample confirms.
 SAMPLE = {"max_files": 100}
 LONGER = (48, 96, 192)
-# Three times the steps of the recipe: (dimension, symbols) where FPA misses some seeds by it, and where it is compared.
+# Three times the steps of the recipe, at (dimension, symbols) of the places where FPA misses seeds by it; baselines at
+# the largest of them.
 PATIENT_STEPS = 2400
 PATIENT = {**dict.fromkeys(WITH_RECENCY, ((2, 16), (4, 32), (8, 32))), **dict.fromkeys(BASELINES, ((8, 32),))}
 

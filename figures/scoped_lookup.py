@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from figures import panels, style, words
@@ -29,6 +30,7 @@ def draw(results: Results) -> Drawing:
     """Top: success by dimension and symbols, then right answers by length. Bottom: every head, and source files."""
     import pandas as pd
 
+    results = by_the_recipe(results)
     table = settings_of(results)
     if table.empty:
         raise InputError(f"scoped_lookup: {results.frames.origin}: expected results on {TASK}")
@@ -58,15 +60,23 @@ def draw(results: Results) -> Drawing:
     return Drawing(figure, caption(results, parts, compared), rows[["panel", *(c for c in rows if c != "panel")]])
 
 
+def by_the_recipe(results: Results) -> Results:
+    """The results of heads trained for the recipe's number of steps."""
+    from lab.training.recipe import Recipe
+
+    cells = results.frames.cells
+    steps = [json.loads(config)["recipe"]["steps"] for config in cells["config"]]
+    kept = [cell for cell, count in zip(cells["cell"], steps) if count == Recipe().steps]
+    return replace(results, frames=results.frames.of(kept))
+
+
 def settings_of(results: Results) -> pd.DataFrame:
-    """The chosen cells of the recipe's steps, with symbols and whether longer sequences were among those trained on."""
+    """The chosen cells, with the number of symbols they are trained on and whether longer sequences were among them."""
     from lab.sweeps.plan import TaskConfig
     from lab.sweeps.statistics import summarise
-    from lab.training.recipe import Recipe
 
     table = summarise(results.frames)
     table = table[table["task"].str.startswith(TASK)]
-    table = table[[json.loads(config)["recipe"]["steps"] == Recipe().steps for config in table["config"]]]
     configs = [json.loads(config) for config in table["config"]]
     symbols = [TaskConfig(**config["task"]).make().symbols for config in configs]
     return table.assign(symbols=symbols, longer=[bool(config["recipe"]["lengths"]) for config in configs])

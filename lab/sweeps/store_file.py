@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,8 +194,12 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
 
 def _check_schema(connection: sqlite3.Connection, path: Path, write: bool) -> None:
     """Creates the tables of a new store; refuses a file that is another program's or a newer lab's."""
-    if _pragma(connection, "application_id") != APPLICATION_ID:
-        if not write or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    connection.execute("BEGIN")  # one moment for both: another process may be creating them
+    of_the_lab = _pragma(connection, "application_id") == APPLICATION_ID
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
+    if not of_the_lab:
+        if tables or not write:
             raise StoreError(f"{path}: is an SQLite file, but no store of the lab; choose another --store")
         _create(connection)
     version = _pragma(connection, "user_version")
@@ -205,7 +210,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path, write: bool) -> No
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
+    _keep_a_log(connection)
     with transaction(connection):
         if _pragma(connection, "application_id") == APPLICATION_ID:
             return  # another process was first
@@ -213,6 +218,19 @@ def _create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Readers go on while a driver writes. SQLite needs the file for itself for that, and does not wait for it."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -35,7 +35,7 @@ def test_dimensions_and_symbols_are_crossed_for_the_heads_of_the_claim():
         assert crossed == {(8, 4), (2, 16), (8, 16), (32, 16), (8, 32)}
 
 
-def test_where_fpa_misses_seeds_it_gets_three_times_the_steps_and_baselines_too():
+def test_three_times_the_steps_in_three_places_and_for_baselines_in_one():
     patient = [cell for cell in cells() if cell.recipe.steps != Recipe().steps]
     assert {cell.recipe.steps for cell in patient} == {PATIENT_STEPS} == {3 * Recipe().steps}
     for heads, places in ((WITH_RECENCY, {(2, 16), (4, 32), (8, 32)}), (BASELINES, {(8, 32)})):

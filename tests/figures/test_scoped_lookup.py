@@ -8,6 +8,7 @@ from figures import build, style
 from figures.inputs import Results
 from figures.scoped_lookup import lengths, most_compared, settings_of
 from lab.cli.results import print_summary
+from lab.errors import InputError
 from lab.heads.config import head_config
 from lab.sweeps import Cell, CellResult, Evaluation, InlineExecutor, Plan, Store, TaskConfig, clopper_pearson, run
 from lab.sweeps.frames import load_frames
@@ -26,7 +27,7 @@ def cell(head, dim, symbols, **recipe):
     evaluations = (
         Evaluation(task=task, split="validation", lengths=(12,)),
         Evaluation(task=task, lengths=(12, 24)),
-        *((Evaluation(task=FILES),) if symbols == 4 and "steps" not in recipe else ()),
+        *((Evaluation(task=FILES),) if symbols == 4 else ()),
     )
     config = head_config(head, dim)
     return Cell(experiment="scoped_lookup", task=task, head=config, recipe=Recipe(**recipe), evaluations=evaluations)
@@ -122,6 +123,15 @@ def test_a_head_alone_that_is_neither_a_form_nor_a_baseline_is_drawn(tmp_path):
     assert "(Clopper-Pearson), n = 0." in drawn.caption
 
 
+def test_results_without_lookups_by_the_recipe_are_refused(tmp_path):
+    path = tmp_path / "patient.sqlite"
+    with Store(path) as store:
+        plan = Plan("scoped_lookup", "quick", [cell("fox-gate0", 4, 3, steps=3 * Recipe().steps)], range(2), block=2)
+        run(plan, store, InlineExecutor(), run_unit=made_up)
+    with pytest.raises(InputError, match=r"patient\.sqlite: expected results on scoped-lookup"):
+        build.draw("scoped_lookup", Results(load_frames(path)), 0)
+
+
 def test_a_seed_that_is_no_number_is_not_left_out_of_medians(frames):
     """What pandas skips would flatter the other seeds."""
     seed = frames.evaluations["seed"] == 0
@@ -147,7 +157,7 @@ def test_files_tell_groups_and_readers_apart(frames, drawn):
     row = mine[(mine["group"] == "") & (mine["reader"] == "head")].iloc[0]
     assert (row["n"], row["least"], row["median"], row["most"]) == (4, 0.997, pytest.approx(0.9985), 1.0)
     assert (row["low"], row["high"]) == pytest.approx(clopper_pearson(998, 1000))
-    # Readers that know less are the same beside every head, and are drawn once.
+    # Readers that know less are the same beside every head, and are drawn once; of heads, those by the recipe's steps.
     rows = part(drawn, "files")
     assert (rows["reader"] == "most recent binding").sum() == len(USES)
     assert (rows["reader"] == "head").sum() == len(USES) * (2 * len(RIGHT) + 1)
@@ -171,7 +181,7 @@ def test_results_print_answers_and_files_with_what_they_mean(frames, capsys):
     assert "exact: share of right answers; TV: 1 less the weight on the binding in force." in printed
     assert "A seed succeeds when exact >= 0.99 and TV <= 0.05" not in printed
     lines = [line for line in lines_of(printed, "newest binding dead") if "fox-gate0" in line]
-    assert len(lines) == 2  # one of each dimension
+    assert len(lines) == 3  # one of each dimension, and one of three times the steps
     assert any("0.7985" in line and "0.7970–0.8000" in line for line in lines)
     # Beside the heads of both dimensions, a reader that knows less is printed once per group.
     assert sum("most recent binding" in line for line in lines_of(printed, "source-lookup")) == len(USES)

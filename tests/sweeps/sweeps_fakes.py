@@ -169,12 +169,16 @@ def threads_unit(cell, seeds, progress=None) -> CellResult:
 def noted_unit(cell, seeds, progress=None) -> CellResult:
     """Adds a line to the file FAKE_FOLDER/starts whenever a cluster computes it: where, and which unit.
 
-    It does not end while there is a file FAKE_FOLDER/hold that was there when it started.
+    It does not end while there is a file FAKE_FOLDER/hold that was there when it started; a number in the file says
+    how many units start before that counts.
     """
     import ray
 
     node, folder = ray.get_runtime_context().get_node_id(), Path(os.environ["FAKE_FOLDER"])
-    held = (folder / "hold").exists()
+    held = False
+    if (folder / "hold").exists():
+        before = (folder / "starts").read_text().count("\n") if (folder / "starts").exists() else 0
+        held = before >= int((folder / "hold").read_text() or 0)
     with (folder / "starts").open("a") as file:
         file.write(f"{node} {cell.label} {seeds}{' held' * held}\n")
     time.sleep(float(os.environ["FAKE_SECONDS"]))
@@ -184,8 +188,8 @@ def noted_unit(cell, seeds, progress=None) -> CellResult:
 
 
 def patient_unit(cell, seeds, progress=None) -> CellResult:
-    """Long enough for a report of progress on the way."""
-    time.sleep(2.5)
-    progress(0.5)
-    time.sleep(1.5)
+    """Reports that half is done until there is a file FAKE_FOLDER/heard."""
+    while not (Path(os.environ["FAKE_FOLDER"]) / "heard").exists():
+        progress(0.5)
+        time.sleep(0.1)
     return quick_unit(cell, seeds)

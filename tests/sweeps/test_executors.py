@@ -119,10 +119,13 @@ def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(monkeypatch):
 
 def test_an_exception_of_the_driver_ends_the_workers(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
+    started = []
 
     def report(update):
-        wait_for(lambda: len(os.listdir(tmp_path)) >= 1)
-        raise OSError("no more")
+        started.append(update.unit.id)
+        if len(started) == 2:
+            wait_for(lambda: len(os.listdir(tmp_path)) == 2)
+            raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
         LocalExecutor(2).run(sweeps_fakes.endless_unit, make_plan().units(), report)
@@ -135,9 +138,10 @@ def test_workers_end_with_their_driver(tmp_path, sent):
     (tmp_path / "pids").mkdir()
     environment = {**os.environ, "FAKE_FOLDER": str(tmp_path / "pids")}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    workers: list[int] = []
     try:
         wait_for(lambda: len(os.listdir(tmp_path / "pids")) == 2)
-        workers = [int(process) for process in os.listdir(tmp_path / "pids")]
+        workers += map(int, os.listdir(tmp_path / "pids"))
         assert all(alive(worker) for worker in workers)
         driver.send_signal(sent)
         driver.wait(30)
@@ -145,6 +149,8 @@ def test_workers_end_with_their_driver(tmp_path, sent):
     finally:
         driver.kill()
         driver.communicate()
+        for worker in filter(alive, workers):
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_the_number_of_workers():

@@ -1,6 +1,7 @@
-"""Real drivers with real workers, killed at random moments: what is stored stays, and the rest is computed alike."""
+"""Real drivers with real workers, killed or interrupted: what is stored stays, and the rest is computed alike."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +18,52 @@ from sweeps_fakes import make_plan, quick_unit
 from lab.sweeps import InlineExecutor, Plan, Store, StoreError, export, run
 
 DRIVE = Path(__file__).with_name("drive.py")
+HELD = 3  # units of dimension 1, with which the plan begins: a driver of `held_unit` computes them, and waits
 
 
-def start(path: Path, seconds: float = 0.0, unit: str = "slow_unit", **settings: str) -> subprocess.Popen:
-    """A driver with two workers, each unit of which takes so many seconds."""
-    environment = {**os.environ, "FAKE_SECONDS": str(seconds), "FAKE_FOLDER": str(path.parent), **settings}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, DRIVE, path, unit, "2"], env=environment, **pipes)
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "lab.sqlite"
 
 
-HELD = 3  # units of dimension 1, with which the plan begins; the next two are held
+@pytest.fixture
+def hold(tmp_path) -> Path:
+    """Deleted, it lets a driver of `held_unit` go on."""
+    file = tmp_path / "hold"
+    file.touch()
+    return file
 
 
-def start_held(path: Path) -> tuple[subprocess.Popen, Path]:
-    """A driver that has done HELD of its 24 units and is at work on two more until the file is deleted."""
-    hold = path.parent / "hold"
-    hold.touch()
-    driver = start(path, unit="held_unit")
-    wait_until(lambda: stored(path) == HELD)
-    return driver, hold
+@pytest.fixture
+def start(path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts a driver of two workers, whose units take so many seconds. None outlives the test."""
+    drivers = []
+
+    def start(seconds: float = 0.0, unit: str = "slow_unit", **settings: str) -> subprocess.Popen:
+        environment = {**os.environ, "FAKE_SECONDS": str(seconds), "FAKE_FOLDER": str(path.parent), **settings}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        drivers.append(subprocess.Popen([sys.executable, DRIVE, path, unit, "2"], env=environment, **pipes))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        kill(driver)
+
+
+def kill(driver: subprocess.Popen) -> None:
+    driver.kill()
+    driver.communicate()
+
+
+def wait_until(condition: Callable[[], bool], *drivers: subprocess.Popen, seconds: float = 60.0) -> None:
+    """Fails at once, with its last words, when one of the drivers ends before."""
+    end = time.monotonic() + seconds
+    while not condition():
+        for driver in drivers:
+            if driver.poll() is not None and not condition():
+                pytest.fail(f"the driver ended with {driver.returncode}: {driver.communicate()}")
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
 
 
 def stored(path: Path) -> int:
@@ -52,36 +81,39 @@ def published(path: Path, out: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-def uninterrupted(plan: Plan, folder: Path) -> dict[str, bytes]:
-    """What a sweep publishes that nothing disturbed."""
-    with Store(folder / "uninterrupted.sqlite") as store:
+def assert_as_if_nothing_had_happened(path: Path, plan: Plan) -> None:
+    """What the store publishes is what a sweep does that nothing disturbed."""
+    calm = path.with_name("calm.sqlite")
+    with Store(calm) as store:
         run(plan, store, InlineExecutor(), run_unit=quick_unit)
-    return published(folder / "uninterrupted.sqlite", folder / "uninterrupted")
+    assert published(path, path.with_name("out")) == published(calm, path.with_name("calm"))
+
+
+def assert_ends(driver: subprocess.Popen, said: str, seconds: float = 60.0) -> None:
+    out, err = driver.communicate(timeout=seconds)
+    assert driver.returncode == 0, err
+    assert out.strip() == said
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_again_and_again(tmp_path, kills):
-    """At any moment of a driver's life, starting and ending included: no unit is lost, halved or computed anew."""
-    plan, path = make_plan(seeds=16 * kills), tmp_path / "lab.sqlite"
-    moments = random.Random()  # they differ from run to run; what must hold does not
+def test_killed_again_and_again(path, start, kills):
+    """At random moments, every second of them after some unit is stored: none is lost, halved or computed anew."""
+    plan, moments = make_plan(seeds=16 * kills), random.Random()  # what must hold is the same at every moment
     before: set[str] = set()
-    for kill in range(kills):
-        driver = start(path, 0.1, FAKE_SEEDS=str(len(plan.seeds)))
-        if kill % 2:  # once it computes, however long this machine takes to get there; the others at any moment
-            wait_until(lambda known=before: stored(path) > len(known))
+    for number in range(kills):
+        driver = start(0.1, FAKE_SEEDS=str(len(plan.seeds)))
+        if number % 2:
+            wait_until(lambda known=before: stored(path) > len(known), driver)
         time.sleep(moments.uniform(0, 0.6))
-        driver.kill()
-        driver.communicate()
+        kill(driver)
         assert driver.returncode == -signal.SIGKILL
         after = check_whole_units(path, plan)
-        assert before < after if kill % 2 else before <= after
+        assert before < after if number % 2 else before <= after
         before = after
     assert len(before) < len(plan.units())  # otherwise the last kill came too late to prove anything
-    driver = start(path, FAKE_SEEDS=str(len(plan.seeds)))
-    output, _ = driver.communicate(timeout=300)
-    assert driver.returncode == 0
-    assert output.strip() == f"{len(plan.units()) - len(before)} computed, {len(before)} reused, 0 failed"
-    assert published(path, tmp_path / "out") == uninterrupted(plan, tmp_path)
+    driver = start(FAKE_SEEDS=str(len(plan.seeds)))
+    assert_ends(driver, f"{len(plan.units()) - len(before)} computed, {len(before)} reused, 0 failed", 300)
+    assert_as_if_nothing_had_happened(path, plan)
 
 
 def check_whole_units(path: Path, plan: Plan) -> set[str]:
@@ -100,83 +132,100 @@ def check_whole_units(path: Path, plan: Plan) -> set[str]:
     return set(stored)
 
 
-def test_a_second_driver_is_told_who_is_at_work_and_disturbs_nothing(tmp_path):
-    path = tmp_path / "lab.sqlite"
-    first, hold = start_held(path)
-    second = start(path)
+@pytest.mark.parametrize("file", ["lab.sqlite", "lab.sqlite-wal", "lab.sqlite-driver"])
+def test_killed_while_the_store_is_made(path, start, file):
+    """As soon as there is each of its files: the next driver takes up whatever is left behind."""
+    driver = start(60)
+    wait_until(path.with_name(file).exists, driver)
+    kill(driver)
+    assert driver.returncode == -signal.SIGKILL
+    assert path.with_name(file).exists()
+    assert stored(path) == 0
+    assert_ends(start(), "24 computed, 0 reused, 0 failed")
+    assert_as_if_nothing_had_happened(path, make_plan())
+
+
+def test_killed_when_all_is_stored(path, start):
+    driver = start()
+    wait_until(lambda: stored(path) == 24)  # it may have ended by itself before it is killed
+    kill(driver)
+    assert driver.returncode in (0, -signal.SIGKILL)
+    assert_ends(start(), "0 computed, 24 reused, 0 failed")
+    assert_as_if_nothing_had_happened(path, make_plan())
+
+
+def test_a_second_driver_is_told_who_is_at_work_and_disturbs_nothing(path, start, hold):
+    first = start(unit="held_unit")
+    wait_until(lambda: stored(path) == HELD, first)
+    second = start()
     out, err = second.communicate(timeout=60)
     assert (second.returncode, out) == (1, "")
     said = f"{path}: another sweep (process {first.pid} on {socket.gethostname()}) is writing to it"
     assert err.strip().splitlines()[-1] == f"lab.sweeps.store_file.StoreError: {said}; wait for it or stop it"
     hold.unlink()
-    out, _ = first.communicate(timeout=60)
-    assert out.strip() == "24 computed, 0 reused, 0 failed"
-    assert published(path, tmp_path / "out") == uninterrupted(make_plan(), tmp_path)
+    assert_ends(first, "24 computed, 0 reused, 0 failed")
+    assert_as_if_nothing_had_happened(path, make_plan())
 
 
-def test_two_drivers_that_start_together_share_nothing(tmp_path):
+def test_two_drivers_that_start_together_share_nothing(path, start, hold):
     """On a store that neither has made yet: one computes everything, the other nothing."""
-    path, hold = tmp_path / "lab.sqlite", tmp_path / "hold"
-    hold.touch()
-    drivers = [start(path, unit="held_unit"), start(path, unit="held_unit")]
+    drivers = [start(unit="held_unit"), start(unit="held_unit")]
     wait_until(lambda: any(driver.poll() is not None for driver in drivers))
+    [second] = [driver for driver in drivers if driver.poll() is not None]
+    _, err = second.communicate()
+    assert second.returncode == 1
+    assert err.strip().splitlines()[-1].startswith(f"lab.sweeps.store_file.StoreError: {path}: another sweep"), err
     hold.unlink()
-    ends = [driver.communicate(timeout=60) for driver in drivers]
-    assert sorted(driver.returncode for driver in drivers) == [0, 1]
-    assert sorted(out.strip() for out, _ in ends) == ["", "24 computed, 0 reused, 0 failed"]
-    assert published(path, tmp_path / "out") == uninterrupted(make_plan(), tmp_path)
+    [first] = [driver for driver in drivers if driver is not second]
+    assert_ends(first, "24 computed, 0 reused, 0 failed")
+    assert_as_if_nothing_had_happened(path, make_plan())
 
 
-def test_clocks_that_are_wrong_and_run_backwards(tmp_path):
+def _make_stores(folder: Path, count: int, barrier, errors) -> None:
+    for number in range(count):
+        barrier.wait(60)
+        try:
+            Store(folder / f"{number}.sqlite").close()
+        except StoreError as error:
+            errors.put(str(error))
+    errors.put("")
+
+
+def test_processes_that_make_one_store_at_the_same_time_all_have_it(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, errors = context.Barrier(2), context.Queue()
+    makers = [context.Process(target=_make_stores, args=(tmp_path, 30, barrier, errors)) for _ in range(2)]
+    for maker in makers:
+        maker.start()
+    assert [errors.get(timeout=60), errors.get(timeout=60)] == ["", ""]
+    for maker in makers:
+        maker.join()
+
+
+def test_clocks_that_are_wrong_and_run_backwards(path, start, hold):
     """A driver in 2100, the next one in 1990 with its clock running backwards, files from the future."""
-    path = tmp_path / "lab.sqlite"
-    driver = start(path, 0.1, FAKE_CLOCK="2.3e9 1")
-    wait_until(lambda: stored(path) >= 4)
-    driver.kill()
-    driver.communicate()
-    kept = stored(path)
-    for file in tmp_path.glob("lab.sqlite*"):
+    driver = start(unit="held_unit", FAKE_CLOCK="2.3e9 1")
+    wait_until(lambda: stored(path) == HELD, driver)
+    kill(driver)
+    for file in path.parent.glob("lab.sqlite*"):
         os.utime(file, (4e9, 4e9))
-    later = start(path, FAKE_CLOCK="-1.2e9 -3")
-    out, err = later.communicate(timeout=60)
-    assert out.strip() == f"{24 - kept} computed, {kept} reused, 0 failed", err
+    later = start(FAKE_CLOCK="-1.2e9 -3")
+    assert_ends(later, f"{24 - HELD} computed, {HELD} reused, 0 failed")
     with Store(path, write=False) as store:
         assert [seconds for (seconds,) in store.rows("SELECT seconds FROM units") if not 0 <= seconds < 60] == []
         hosts = store.rows("SELECT process FROM drivers ORDER BY number")
     assert hosts == [(driver.pid,), (later.pid,)]
-    assert published(path, tmp_path / "out") == uninterrupted(make_plan(), tmp_path)
+    assert_as_if_nothing_had_happened(path, make_plan())
 
 
-def test_killed_while_starting(tmp_path):
-    """From the first import to the first stored unit: whatever file is left behind, the next driver takes it up."""
-    path = tmp_path / "lab.sqlite"
-    for delay in (0.25, 0.4, 0.55):
-        driver = start(path, seconds=0.5)
-        time.sleep(delay)
-        driver.kill()
-        driver.communicate()
-    with Store(path) as store:
-        run(make_plan(), store, InlineExecutor(), run_unit=quick_unit)
-    assert published(path, tmp_path / "out") == uninterrupted(make_plan(), tmp_path)
-
-
-def test_ctrl_c_stops_at_once_and_keeps_finished_units(tmp_path):
-    """At once: not when the two units at work end, which is never."""
-    path = tmp_path / "lab.sqlite"
-    driver, _ = start_held(path)
+def test_ctrl_c_stops_at_once_and_keeps_finished_units(path, start, hold):
+    """At once: not when the units at work end, which is never."""
+    driver = start(unit="held_unit")
+    wait_until(lambda: stored(path) == HELD, driver)
     driver.send_signal(signal.SIGINT)
-    output, _ = driver.communicate(timeout=30)
-    assert driver.returncode == 130
+    out, err = driver.communicate(timeout=30)
+    assert driver.returncode == 130, err
     assert stored(path) == HELD
-    assert output.strip() == f"{HELD} computed, 0 reused, 0 failed, {24 - HELD} left"
-    with Store(path) as store:
-        report = run(make_plan(), store, InlineExecutor(), run_unit=quick_unit)
-    assert (report.computed, report.reused) == (24 - HELD, HELD)
-    assert published(path, tmp_path / "out") == uninterrupted(make_plan(), tmp_path)
-
-
-def wait_until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.03)
+    assert out.strip() == f"{HELD} computed, 0 reused, 0 failed, {24 - HELD} left"
+    assert_ends(start(), f"{24 - HELD} computed, {HELD} reused, 0 failed")
+    assert_as_if_nothing_had_happened(path, make_plan())

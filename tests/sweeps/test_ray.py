@@ -375,11 +375,12 @@ with Store(path) as store:
 def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, sent):
     path = tmp_path / "lab.sqlite"
     arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
+    (tmp_path / "hold").write_text("4")  # what starts later does not end by itself
     driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: stored(path) >= 3)
-    (tmp_path / "hold").touch()  # what starts now does not end by itself
     driver.send_signal(sent)
     out, _ = driver.communicate(timeout=60)
+    (tmp_path / "hold").unlink()
     kept = stored(path)
     assert 3 <= kept < 24
     if sent == signal.SIGINT:
@@ -388,7 +389,6 @@ def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, 
     starts = (tmp_path / "starts").read_text()
     time.sleep(1.5)
     assert (tmp_path / "starts").read_text() == starts  # nothing of it is started any more
-    (tmp_path / "hold").unlink()
     resumed = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
     assert resumed.stdout == f"{24 - kept} computed, {kept} reused, 0 failed\n"
     with Store(path) as store:
@@ -403,6 +403,7 @@ def test_a_head_node_that_dies_ends_the_sweep_in_one_line(cluster, tmp_path, par
     """Ray by itself would try for ever, or end the process without a word of what is stored."""
     path = tmp_path / "lab.sqlite"
     arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
+    (tmp_path / "hold").write_text("4")
     driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: stored(path) >= 2)
     if part == "raylet":
@@ -423,11 +424,19 @@ def test_a_head_node_that_dies_ends_the_sweep_in_one_line(cluster, tmp_path, par
 
 @pytest.mark.cluster
 def test_progress_within_a_unit_arrives(cluster, tmp_path, monkeypatch):
-    units, updates = make_plan().units()[:2], []
-    RayExecutor(cluster.address).run(sweeps_fakes.patient_unit, units, updates.append)
-    halves = [update for update in updates if update.kind == "progress"]
-    assert {update.unit.id for update in halves} == {unit.id for unit in units}
-    assert all(update.fraction == 0.5 and update.seconds > 2 for update in halves)
+    units, ends, heard = make_plan().units()[:2], [], {}
+
+    def report(update: Update) -> None:
+        if update.kind == "progress":
+            heard[update.unit.id] = (update.fraction, update.seconds >= 0)
+            if len(heard) == 2:
+                (tmp_path / "heard").touch()
+        elif update.kind == "done":
+            ends.append(update.unit.id)
+
+    RayExecutor(cluster.address).run(sweeps_fakes.patient_unit, units, report)
+    assert heard == {unit.id: (0.5, True) for unit in units}
+    assert sorted(ends) == sorted(heard)
 
 
 def stored(path: Path) -> int:

@@ -14,7 +14,7 @@ from lab.heads import head_config, make_head
 from lab.ops import reference
 from lab.sweeps.plan import Cell, Evaluation, TaskConfig
 from lab.tasks import make_task
-from lab.training import Recipe, lookup, run_cell
+from lab.training import Recipe, lookup, lookup_cells, run_cell
 from lab.training.lookup import (
     IN_FORCE,
     LIVE,
@@ -299,6 +299,23 @@ def test_a_cell_reads_lengths_and_files(tmp_path):
     state = load(result.weights)
     assert state["readout.value"].shape == (2, 9, 8)
     assert sum(tensor.numel() for tensor in state.values()) == 2 * result.parameters_per_seed
+
+
+def test_a_seed_alone_reads_files_as_in_a_block_from_arrays_of_its_own(tmp_path, monkeypatch):
+    """PyTorch warns of arrays that it must not write to, as views of a file's tokens are."""
+    (tmp_path / "a.py").write_text("x = 1\nx\n")
+    made = task()
+    [file] = make_task("source-lookup", path=str(tmp_path), symbols=4).files()
+    handed = []
+    monkeypatch.setattr(lookup_cells, "lookup_rows", lambda *given: handed.append(given[2]) or lookup_rows(*given))
+
+    def read(seeds):
+        trained = TrainedLookup(head_of("fpa-walk-offset-gate", made, seeds), None, (), np.zeros((len(seeds), 0)))
+        return lookup_cells._read_file(trained, file.batch)
+
+    assert np.array_equal(read(SEEDS[:1])[0], read(SEEDS)[0], equal_nan=True)
+    assert [batch.tokens.shape[0] for batch in handed] == [1, 2]
+    assert all(batch.tokens.flags.writeable for batch in handed)
 
 
 def test_files_written_with_other_symbols_are_refused(tmp_path):
