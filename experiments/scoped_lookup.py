@@ -47,9 +47,10 @@ READ_SYMBOLS = 16
 # What FoX reads: gates never favour an older binding, so it picks the newest one everywhere, which a sample confirms.
 SAMPLE = {"max_files": 100}
 LONGER = (48, 96, 192)
-# Three times the steps of the recipe, at (dimension, symbols) of the places where FPA misses seeds by it; baselines at
-# the largest of them.
+# Three times the steps of the recipe, at (dimension, symbols) of the places where FPA misses seeds by it, and a lower
+# rate to choose; baselines at the largest of them, with the rates that they have everywhere.
 PATIENT_STEPS = 2400
+PATIENT_RATES = (0.1, RATE)
 PATIENT = {**dict.fromkeys(WITH_RECENCY, ((2, 16), (4, 32), (8, 32))), **dict.fromkeys(BASELINES, ((8, 32),))}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -109,7 +110,7 @@ def _cells(chosen: dict[str, Any]) -> Iterator[Cell]:
                     yield _cell(head, dim, symbols, Recipe(learning_rate=rate), files)
     for head, places in chosen["patient"].items():
         for dim, symbols in places:
-            for rate in chosen["rates"] if head in chosen["baselines"] else (RATE,):
+            for rate in chosen["rates"] if head in chosen["baselines"] else PATIENT_RATES:
                 yield _cell(head, dim, symbols, Recipe(learning_rate=rate, steps=PATIENT_STEPS), ())
 
 
