@@ -284,6 +284,7 @@ def file_look(row: dict[Any, Any]) -> tuple[str, dict[str, Any]]:
 def caption(results: Results, parts: dict[str, pd.DataFrame], symbols: int) -> str:
     """What is shown, with the counts, the levels of readers that know less, and the files."""
     from lab.sweeps.quartiles import median
+    from lab.training.recipe import Recipe
 
     levels = shortcuts(reference_config(results, symbols), train_length(results, symbols))
     heads = parts["heads"]
@@ -293,8 +294,8 @@ def caption(results: Results, parts: dict[str, pd.DataFrame], symbols: int) -> s
     ]
     less = [f"{name} {level:.2f}" for name, level in levels.items()]
     return words.paragraph(f"""
-        **Looking symbols up in nested scopes.** Heads trained on answers alone; the answer is the value of the newest
-        live binding of the symbol asked for. A seed succeeds when, on fresh test sequences of the training length, at
+        **Looking symbols up in nested scopes.** Heads trained on answers alone, for {Recipe().steps} steps; the answer
+        is the value of the newest live binding of the symbol asked for. A seed succeeds when, on fresh test sequences of the training length, at
         0.99 of the queries or more the answer is right, and at as many that binding has more weight than any other
         position. (a, b) Fraction of seeds, with 95% intervals (Clopper-Pearson), n =
         {words.count_range(parts["success"]["n"])}. (c) Right answers by length, median and quartiles over seeds;

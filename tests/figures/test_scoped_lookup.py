@@ -165,6 +165,7 @@ def test_files_tell_groups_and_readers_apart(frames, drawn):
 
 def test_the_caption_says_what_was_counted(frames, drawn):
     assert most_compared(settings_of(Results(frames))) == 4
+    assert "for 800 steps; the answer is the value" in drawn.caption
     assert "n = 4" in drawn.caption
     assert "FPA walk offset, gate 4 of 4 (median 0.998)" in drawn.caption
     assert "FoX gate bias 0 0 of 4 (median 0.798)" in drawn.caption
