@@ -295,9 +295,9 @@ def caption(results: Results, parts: dict[str, pd.DataFrame], symbols: int) -> s
     less = [f"{name} {level:.2f}" for name, level in levels.items()]
     return words.paragraph(f"""
         **Looking symbols up in nested scopes.** Heads trained on answers alone, for {Recipe().steps} steps; the answer
-        is the value of the newest live binding of the symbol asked for. A seed succeeds when, on fresh test sequences of the training length, at
-        0.99 of the queries or more the answer is right, and at as many that binding has more weight than any other
-        position. (a, b) Fraction of seeds, with 95% intervals (Clopper-Pearson), n =
+        is the value of the newest live binding of the symbol asked for. A seed succeeds when, on fresh test sequences
+        of the training length, at 0.99 of the queries or more the answer is right, and at as many that binding has
+        more weight than any other position. (a, b) Fraction of seeds, with 95% intervals (Clopper-Pearson), n =
         {words.count_range(parts["success"]["n"])}. (c) Right answers by length, median and quartiles over seeds;
         dashed: trained at mixed lengths, and, grey, a reader that takes the newest binding, live or dead. (d) Right
         answers of every seed at the training length, each head at the dimension with the lowest median validation
