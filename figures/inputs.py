@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -59,6 +60,15 @@ class Results:
         table = table.assign(family=table["head"].map(style.family_of))
         table = table.sort_values(["validation_loss", "dim", "head"], kind="stable")
         return table.drop_duplicates(["task", by]).sort_values(["task", "head"]).reset_index(drop=True)
+
+    @cached_property
+    def steps(self) -> pd.Series:
+        """The training steps of every cell, in the order of `frames.cells`."""
+        return self.frames.cells["config"].map(lambda config: int(json.loads(config)["recipe"]["steps"]))
+
+    def trained_for(self, steps: int) -> Results:
+        """The results of the cells that were trained for so many steps."""
+        return replace(self, frames=self.frames.of(self.frames.cells.loc[self.steps == steps, "cell"].tolist()))
 
     @staticmethod
     def of(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:

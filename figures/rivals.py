@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from figures import panels, style, success_rows, words
@@ -20,7 +18,7 @@ COLUMNS = ["task", "head", "dim", "learning_rate", "steps", "parameters_per_seed
 
 def draw(results: Results) -> Drawing:
     """One panel per task, one row per head, at its dimension with the least validation loss; longer training apart."""
-    usual, table = of_usual_steps(results), measured(results)
+    usual, table = results.trained_for(results.steps.min()), measured(results)
     tasks = panels.tasks_in_order(table["task"])
     least = table["steps"].min()
     table = table.assign(row=[row_of(head, steps / least) for head, steps in zip(table["head"], table["steps"])])
@@ -53,24 +51,15 @@ def group_of(head: str) -> str:
     return "two layers" if head.split("-")[0].endswith("2") else style.FAMILY_NAMES[style.family_of(head)]
 
 
-def of_usual_steps(results: Results) -> Results:
-    """The cells of the usual budget, whose rates and dimensions are chosen; others are trained longer."""
-    cells = results.frames.cells
-    steps = cells["config"].map(steps_of)
-    return replace(results, frames=results.frames.of(cells.loc[steps == steps.min(), "cell"].tolist()))
-
-
-def steps_of(config: str) -> int:
-    """Training steps of a cell."""
-    return int(json.loads(config)["recipe"]["steps"])
-
-
 def measured(results: Results) -> pd.DataFrame:
-    """One row per task, head, number of steps and factor of the training length."""
+    """One row per task, head, number of steps and factor of the training length.
+
+    Rates and dimensions are chosen among cells of the usual budget, the least; the others are trained longer.
+    """
     if results.frames.cells.empty:
         raise InputError(f"rivals: {results.frames.origin}: expected results of rivals")
-    cells = results.frames.cells.assign(steps=results.frames.cells["config"].map(steps_of))
-    best = of_usual_steps(results).best_dimension(by="head")
+    cells = results.frames.cells.assign(steps=results.steps)
+    best = results.trained_for(results.steps.min()).best_dimension(by="head")
     chosen = cells[cells["cell"].isin(set(best["cell"])) | (cells["steps"] > cells["steps"].min())]
     table = success_rows.counted(results.frames, chosen)
     return table.sort_values(["task", "head", "steps", "factor"], kind="stable")[COLUMNS].reset_index(drop=True)

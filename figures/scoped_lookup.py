@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from figures import panels, style, words
@@ -30,7 +29,9 @@ def draw(results: Results) -> Drawing:
     """Top: success by dimension and symbols, then right answers by length. Bottom: every head, and source files."""
     import pandas as pd
 
-    results = by_the_recipe(results)
+    from lab.training.recipe import Recipe
+
+    results = results.trained_for(Recipe().steps)
     table = settings_of(results)
     if table.empty:
         raise InputError(f"scoped_lookup: {results.frames.origin}: expected results on {TASK}")
@@ -58,16 +59,6 @@ def draw(results: Results) -> Drawing:
     style.panel_title(bottom[1], "e", "names in Python files")
     rows = pd.concat([part.assign(panel=name) for name, part in parts.items()], ignore_index=True)
     return Drawing(figure, caption(results, parts, compared), rows[["panel", *(c for c in rows if c != "panel")]])
-
-
-def by_the_recipe(results: Results) -> Results:
-    """The results of heads trained for the recipe's number of steps."""
-    from lab.training.recipe import Recipe
-
-    cells = results.frames.cells
-    steps = [json.loads(config)["recipe"]["steps"] for config in cells["config"]]
-    kept = [cell for cell, count in zip(cells["cell"], steps) if count == Recipe().steps]
-    return replace(results, frames=results.frames.of(kept))
 
 
 def settings_of(results: Results) -> pd.DataFrame:
