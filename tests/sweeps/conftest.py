@@ -1,4 +1,4 @@
-"""Makes `sweeps_fakes` importable here and in the worker processes that tests start."""
+"""Makes `sweeps_fakes` importable here and in the worker processes that tests start, and `sweeps_waiting` here."""
 
 import sys
 from pathlib import Path

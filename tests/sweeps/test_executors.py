@@ -3,12 +3,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import sweeps_fakes
 from sweeps_fakes import make_plan, quick_unit
+from sweeps_waiting import wait_until
 
 from lab.errors import InputError
 from lab.sweeps import InlineExecutor, LocalExecutor, Unit
@@ -124,7 +124,7 @@ def test_an_exception_of_the_driver_ends_the_workers(tmp_path, monkeypatch):
     def report(update):
         started.append(update.unit.id)
         if len(started) == 2:
-            wait_for(lambda: len(os.listdir(tmp_path)) == 2)
+            wait_until(lambda: len(os.listdir(tmp_path)) == 2)
             raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
@@ -140,12 +140,12 @@ def test_workers_end_with_their_driver(tmp_path, sent):
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     workers: list[int] = []
     try:
-        wait_for(lambda: len(os.listdir(tmp_path / "pids")) == 2)
+        wait_until(lambda: len(os.listdir(tmp_path / "pids")) == 2)
         workers += map(int, os.listdir(tmp_path / "pids"))
         assert all(alive(worker) for worker in workers)
         driver.send_signal(sent)
         driver.wait(30)
-        wait_for(lambda: not any(alive(worker) for worker in workers))
+        wait_until(lambda: not any(alive(worker) for worker in workers))
     finally:
         driver.kill()
         driver.communicate()
@@ -165,10 +165,3 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def wait_for(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)

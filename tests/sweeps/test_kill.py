@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from sweeps_fakes import make_plan, quick_unit
+from sweeps_waiting import published, stored, wait_until
 
-from lab.sweeps import InlineExecutor, Plan, Store, StoreError, export, run
+from lab.sweeps import InlineExecutor, Plan, Store, StoreError, run
 
 DRIVE = Path(__file__).with_name("drive.py")
 HELD = 3  # units of dimension 1, with which the plan begins: a driver of `held_unit` computes them, and waits
@@ -55,38 +56,12 @@ def kill(driver: subprocess.Popen) -> None:
     driver.communicate()
 
 
-def wait_until(condition: Callable[[], bool], *drivers: subprocess.Popen, seconds: float = 60.0) -> None:
-    """Fails at once, with its last words, when one of the drivers ends before."""
-    end = time.monotonic() + seconds
-    while not condition():
-        for driver in drivers:
-            if driver.poll() is not None and not condition():
-                pytest.fail(f"the driver ended with {driver.returncode}: {driver.communicate()}")
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
-def stored(path: Path) -> int:
-    """Finished units that a reader sees; none when there is no store yet."""
-    try:
-        with Store(path, write=False) as store:
-            return store.rows("SELECT count(*) FROM units")[0][0]
-    except StoreError:  # not yet, or not yet whole
-        return 0
-
-
-def published(path: Path, out: Path) -> dict[str, bytes]:
-    with Store(path) as store:
-        [folder] = export(store, ["fake"], out)
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
 def assert_as_if_nothing_had_happened(path: Path, plan: Plan) -> None:
     """What the store publishes is what a sweep does that nothing disturbed."""
     calm = path.with_name("calm.sqlite")
-    with Store(calm) as store:
+    with Store(calm) as store, Store(path) as disturbed:
         run(plan, store, InlineExecutor(), run_unit=quick_unit)
-    assert published(path, path.with_name("out")) == published(calm, path.with_name("calm"))
+        assert published(disturbed, path.with_name("out")) == published(store, path.with_name("calm"))
 
 
 def assert_ends(driver: subprocess.Popen, said: str, seconds: float = 60.0) -> None:

@@ -15,6 +15,7 @@ import pytest
 import sweeps_fakes
 from safetensors.numpy import load
 from sweeps_fakes import make_plan, quick_unit
+from sweeps_waiting import published, stored, wait_until
 
 from lab.cli import run as command
 from lab.errors import InputError
@@ -34,11 +35,6 @@ from lab.sweeps.ray_executor import _Run, _Task, answer
 
 HERE = Path(__file__).parent
 SMALL = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-
-
-def published(store: Store, out: Path) -> dict[str, bytes]:
-    [folder] = export(store, ["fake"], out)
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def trained(store: Store, plan: Plan) -> list[dict[str, bytes]]:
@@ -281,7 +277,7 @@ def test_a_node_killed_in_the_middle_of_a_sweep(cluster, tmp_path):
         if event.kind == "done" and event.report.computed == 6:
             # What starts now does not end before the loss of its node is noticed: workers outlive a node for a moment.
             (tmp_path / "hold").touch()
-            wait_for(lambda: (tmp_path / "starts").read_text().endswith(" held\n"))
+            wait_until(lambda: (tmp_path / "starts").read_text().endswith(" held\n"))
             busy = starts()[-1][0]
             cluster.remove_node(next(n for n in cluster.workers if n.node_id == busy), allow_graceful=False)
 
@@ -377,7 +373,7 @@ def test_a_stopped_driver_leaves_nothing_running_and_resumes(cluster, tmp_path, 
     arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
     (tmp_path / "hold").write_text("4")  # what starts later does not end by itself
     driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: stored(path) >= 3)
+    wait_until(lambda: stored(path) >= 3)
     driver.send_signal(sent)
     out, _ = driver.communicate(timeout=60)
     (tmp_path / "hold").unlink()
@@ -405,7 +401,7 @@ def test_a_head_node_that_dies_ends_the_sweep_in_one_line(cluster, tmp_path, par
     arguments = [sys.executable, "-c", DRIVER, path, cluster.address, "noted_unit"]
     (tmp_path / "hold").write_text("4")
     driver = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: stored(path) >= 2)
+    wait_until(lambda: stored(path) >= 2)
     if part == "raylet":
         cluster.head_node.kill_raylet()
     else:
@@ -437,18 +433,3 @@ def test_progress_within_a_unit_arrives(cluster, tmp_path, monkeypatch):
     RayExecutor(cluster.address).run(sweeps_fakes.patient_unit, units, report)
     assert heard == {unit.id: (0.5, True) for unit in units}
     assert sorted(ends) == sorted(heard)
-
-
-def stored(path: Path) -> int:
-    try:
-        with Store(path, write=False) as store:
-            return store.rows("SELECT count(*) FROM units")[0][0]
-    except InputError:  # not yet
-        return 0
-
-
-def wait_for(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
